@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.config import java_security, msk_iam, oauth_login
 from spark_kafka_sink.config.java_settings import (
     ALLOWED,
+    IGNORED,
     MINUS_ONE_IS_ZERO,
     REJECTED,
     RENAMED,
-    check_guarantees,
+    SAME_AS_DEFAULT,
+    guarantees,
     timeouts,
 )
-from spark_kafka_sink.config.option import PREFIX, Notices
+from spark_kafka_sink.config.option import PREFIX, Notices, nearest_in_range
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.secret import PEM_BEGIN, Secret, read_secret, redacted
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.librdkafka.setting_specs import SettingSpec
 
 _NUMBERS = {"integer": re.compile(r"-?[0-9]+"), "float": re.compile(r"-?[0-9]+(\.[0-9]+)?")}
+_WHOLE_NUMBER = re.compile(r"\+?[0-9]+")
 _UNQUOTABLE = re.compile(r'["\\\x00-\x1f]')
 _TRUE = ("true", "t", "1")  # what librdkafka reads as true, in any case
 
@@ -128,6 +131,7 @@ def translate(
     other; the error says what to write instead. Needs librdkafka's description of its settings.
     """
     notices = Notices() if notices is None else notices
+    settings = _without_ignored(settings, notices)
     settings = {name: read_setting(name, value) for name, value in settings.items()}
     if msk_iam.is_wanted(settings):
         settings = msk_iam.translate_login(settings, oauth_callback, notices)
@@ -147,17 +151,17 @@ def translate(
             )
         if name in REJECTED:
             raise InvalidOption(f"{option} is not supported: {REJECTED[name]}", option=option)
-    result = _renamed(_expanded(settings, notices))
+    result = _renamed(_expanded(settings, notices), notices)
     specs = _setting_specs()
     effective = {**{name: spec.default for name, spec in specs.items()}, **DEFAULTS, **result}
-    check_guarantees(result, effective)
+    result |= guarantees(result, effective, notices)
     java_security.check_mechanism(result, oauth_callback)
     if java_security.fetches_tokens(result):
         oauth_login.check_endpoint(result)
     merged = {
         **DEFAULTS,
         **result,
-        **timeouts(result, effective, specs),
+        **timeouts(result, effective, specs, notices),
         **java_security.java_trust_store(settings),
     }
     trust = next((f"{PREFIX}{name}" for name in java_security.TRUST if name in settings), "")
@@ -174,11 +178,23 @@ def _setting_specs() -> Mapping[str, SettingSpec]:
 
 @cache
 def known_names() -> frozenset[str]:
-    """All names that ``translate`` recognizes, including those it rejects with advice."""
-    return frozenset(_setting_specs().keys() | RENAMED.keys() | REJECTED.keys() | _CONVERTED)
+    """All names that ``translate`` recognizes, including those it ignores or rejects."""
+    return frozenset(
+        _setting_specs().keys() | RENAMED.keys() | REJECTED.keys() | IGNORED.keys() | _CONVERTED
+    )
 
 
-def _renamed(settings: Mapping[str, str]) -> dict[str, str]:
+def _without_ignored(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
+    result = {}
+    for name, value in settings.items():
+        if name in IGNORED:
+            notices.ignore(PREFIX + name, IGNORED[name])
+        elif value.strip().lower() not in SAME_AS_DEFAULT.get(name, ()):
+            result[name] = value
+    return result
+
+
+def _renamed(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
     result: dict[str, str] = {}
     for name, value in settings.items():
         target = RENAMED.get(name, name)
@@ -187,9 +203,29 @@ def _renamed(settings: Mapping[str, str]) -> dict[str, str]:
         result[target] = "0" if name in MINUS_ONE_IS_ZERO and value == "-1" else value
         if target in _PEM_TEXTS:
             result[target] = java_security.pem_in_lines(value)
+        result[target] = _adapted(name, target, result[target], notices)
         _check_value(name, target, result[target])
         result[target] = _spelled(target, result[target])
     return result
+
+
+def _adapted(name: str, target: str, value: str, notices: Notices) -> str:
+    """What stands for a value that Java accepts, and this client does not."""
+    option = PREFIX + name
+    if target == "client.id" and _UNQUOTABLE.search(value):
+        # librdkafka's statistics, which are JSON, contain it as it is.
+        notices.warn(f"{option}: quotation marks, backslashes and control characters become _")
+        return _UNQUOTABLE.sub("_", value)
+    spec = _setting_specs().get(target)
+    if spec is None or target in ALLOWED or not _WHOLE_NUMBER.fullmatch(value):
+        return value
+    low, between, high = spec.allowed.partition(" .. ")
+    if not between or spec.type not in _NUMBERS:
+        return value
+    number = int(value)
+    if int(low) <= number <= int(high):
+        return str(number)
+    return str(nearest_in_range(option, number, int(low), int(high), notices))
 
 
 def _spelled(setting: str, value: str) -> str:
@@ -216,9 +252,6 @@ def _check_value(name: str, target: str, value: str) -> None:
 def _problem(setting: str, value: str) -> str | None:
     from spark_kafka_sink.librdkafka.setting_specs import setting_problem
 
-    if setting == "client.id" and _UNQUOTABLE.search(value):
-        # librdkafka's statistics, which are JSON, contain it as it is.
-        return "remove its quotation marks, backslashes and control characters"
     if setting in ALLOWED:
         return None if _is_among(ALLOWED[setting], value) else f"allowed: {ALLOWED[setting]}"
     problem, spec = setting_problem(setting, value), _setting_specs().get(setting)
@@ -253,6 +286,10 @@ def _expanded(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
     return result
 
 
+#: Java's, by codec
+_COMPRESSION_LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
+_MOST_COMPRESSION = 12  # librdkafka's
+
 _CONVERTED = java_security.REPLACED | frozenset(
     {
         "compression.gzip.level",
@@ -263,13 +300,21 @@ _CONVERTED = java_security.REPLACED | frozenset(
 )
 
 
-def _compression_level(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
-    codec = settings.get("compression.type", settings.get("compression.codec", "none"))
-    name = f"compression.{codec.lower()}.level"
+def _compression_level(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
+    codec = settings.get("compression.type", settings.get("compression.codec", "none")).lower()
+    name = f"compression.{codec}.level"
     if name not in settings:
         return {}
-    _check_value(name, "compression.level", settings[name])
-    return {"compression.level": settings[name]}
+    option, text = PREFIX + name, settings[name]
+    if codec == "gzip" and text == "-1":
+        return {}  # Java's word for the default
+    low, high = _COMPRESSION_LEVELS[codec]
+    if not _NUMBERS["integer"].fullmatch(text) or not low <= int(text) <= high:
+        raise InvalidOption(
+            f"{option}={text!r} is invalid; allowed: {low} .. {high}", option=option
+        )
+    level = nearest_in_range(option, int(text), 1, _MOST_COMPRESSION, notices)
+    return {"compression.level": str(level)}
 
 
 def _endpoint_check(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:

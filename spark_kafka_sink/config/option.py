@@ -36,6 +36,7 @@ _SERVER = re.compile(
 )
 _DEFAULT_PORT = 9092  # librdkafka's; Java requires a port
 _MAX_PORT = 2**16 - 1
+_MAX_INT = 2**31 - 1
 
 _MS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
@@ -45,6 +46,45 @@ class Feature(Enum):
 
     EXACTLY_ONCE = auto()
     REGISTRY = auto()
+
+
+@dataclass
+class Notices:
+    """What the user should know about options that are accepted; one warning per query says it.
+
+    ``ignored``: the names of options without an effect, by whose they are or why, such as ``Kafka's
+    consumer``. ``sentences``: what other options cost.
+    """
+
+    ignored: dict[str, list[str]] = field(default_factory=dict)
+    sentences: list[str] = field(default_factory=list)
+
+    def ignore(self, name: str, owner: str) -> None:
+        """``name``: as the user wrote it, such as ``kafka.group.id``."""
+        self.ignored.setdefault(owner, []).append(name)
+
+    def warn(self, sentence: str) -> None:
+        """``sentence``: without a full stop at its end."""
+        self.sentences.append(sentence)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One sentence about all ignored options, if there are any, then the others."""
+        if not self.ignored:
+            return tuple(self.sentences)
+        parts = [f"{', '.join(names)} ({owner})" for owner, names in self.ignored.items()]
+        return (f"these options have no effect on this sink: {'; '.join(parts)}", *self.sentences)
+
+
+def nearest_in_range(name: str, number: int, low: int, high: int, notices: Notices) -> int:
+    """The number, or the nearest one that this client allows, with a warning."""
+    nearest = min(max(number, low), high)
+    if nearest == number:
+        return number
+    # The largest numbers mean that there is no limit; nobody sees a difference.
+    if number < low or number < _MAX_INT:
+        notices.warn(f"{name}={number} is not between {low} and {high}; {nearest} applies")
+    return nearest
 
 
 @dataclass(frozen=True)
@@ -80,20 +120,21 @@ class Option(Generic[T]):
             parts.append(f"At least {self.minimum}.")
         return " ".join(parts)
 
-    def read(self, texts: Mapping[str, str]) -> T:
+    def read(self, texts: Mapping[str, str], notices: Notices) -> T:
         """Its value in ``texts``, whose names are in lower case; raises InvalidOption."""
         name = self._name_in(texts) or self.name
         text = texts[name.lower()].strip() if name.lower() in texts else self.default
         if self.is_required and not text:
-            raise InvalidOption(f"option {self.name} is required: {self.meaning}")
+            bare = self.name.removeprefix(PREFIX)
+            hint = f" {bare} without {PREFIX} has no effect." if bare in texts else ""
+            raise InvalidOption(f"option {self.name} is required: {self.meaning}{hint}")
         if text is None:
             return cast("T", None)
         try:
             value = self.parser(text)
         except ValueError as error:
             raise InvalidOption(f"{name}={error}", option=name) from None
-        self._check_range(name, value)
-        return value
+        return self._in_range(name, value, notices)
 
     def is_set(self, texts: Mapping[str, str]) -> bool:
         return self._name_in(texts) is not None
@@ -104,12 +145,15 @@ class Option(Generic[T]):
             raise InvalidOption(f"{' and '.join(names)} set the same option; remove one")
         return names[-1] if names else None
 
-    def _check_range(self, name: str, value: T) -> None:
+    def _in_range(self, name: str, value: T, notices: Notices) -> T:
         low, high = self.minimum, self.maximum
         if low is None or high is None or not isinstance(value, int):
-            return
-        if not low <= value <= high:
+            return value
+        if low <= value <= high:
+            return value
+        if value < 0 or not name.startswith(PREFIX):
             raise InvalidOption(f"{name}={value} is not between {low} and {high}", option=name)
+        return cast("T", nearest_in_range(name, value, low, high, notices))
 
 
 @dataclass(frozen=True)
@@ -122,64 +166,42 @@ class OptionValues:
         return cast("T", self.by_name[option.name])
 
 
-@dataclass
-class Notices:
-    """What the user should know about options that are accepted; one warning per query says it.
-
-    ``ignored``: the names of options without an effect, by whose they are or why, such as ``Kafka's
-    consumer``. ``sentences``: what other options cost.
-    """
-
-    ignored: dict[str, list[str]] = field(default_factory=dict)
-    sentences: list[str] = field(default_factory=list)
-
-    def ignore(self, name: str, owner: str) -> None:
-        """``name``: as the user wrote it, such as ``kafka.group.id``."""
-        self.ignored.setdefault(owner, []).append(name)
-
-    def warn(self, sentence: str) -> None:
-        """``sentence``: without a full stop at its end."""
-        self.sentences.append(sentence)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """One sentence about all ignored options, if there are any, then the others."""
-        if not self.ignored:
-            return tuple(self.sentences)
-        parts = [f"{', '.join(names)} ({owner})" for owner, names in self.ignored.items()]
-        return (f"these options have no effect on this sink: {'; '.join(parts)}", *self.sentences)
-
-
 def option_texts(options: Mapping[str, object]) -> dict[str, str]:
     """The options as Spark passes them to a format: as text, without those that are None.
 
-    Raises InvalidOption, without the value, for a name or a value of another type.
+    Raises InvalidOption for a name of another type.
     """
     for name in options:
         if not isinstance(name, str):
             raise InvalidOption(f"the name of an option is {name!r}, of type {type(name).__name__}")
-    return {
-        name: Secret(_read_text(name, value))
-        for name, value in options.items()
-        if value is not None
-    }
+    return {name: Secret(_text(value)) for name, value in options.items() if value is not None}
 
 
-def _read_text(name: str, value: object) -> str:
-    # Numbers and booleans may be numpy's: Spark takes these for the format.
-    if type(value).__name__ in ("bool", "bool_"):
+def check_type(name: str, value: object) -> None:
+    """Raise InvalidOption, without the value, for one that Spark would turn into its repr."""
+    if value is None or isinstance(value, str | Real) or _is_bool(value) or _is_path(value):
+        return
+    raise InvalidOption(
+        f"the value of {name} is of type {type(value).__name__}; allowed: str, bool, int, "
+        "float, a path, or None for an option that is not set",
+        option=name,
+    )
+
+
+def _text(value: object) -> str:
+    if _is_bool(value):
         return "true" if value else "false"
-    if isinstance(value, str):
-        return str.__str__(value)  # of an enumeration, str() would be the name
-    if isinstance(value, Real):
-        return str(value)
-    path = os.fspath(value) if isinstance(value, os.PathLike) else None
-    if not isinstance(path, str):
-        raise InvalidOption(
-            f"the value of {name} is of type {type(value).__name__}; allowed: str, bool, int, "
-            "float, a path, or None for an option that is not set"
-        )
-    return path
+    # Of an enumeration, str() would be the name.
+    return str.__str__(value) if isinstance(value, str) else str(value)
+
+
+def _is_bool(value: object) -> bool:
+    # Numbers and booleans may be numpy's: Spark takes these for the format.
+    return type(value).__name__ in ("bool", "bool_")
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, os.PathLike) and isinstance(os.fspath(value), str)
 
 
 def any_text(text: str) -> str:
@@ -233,7 +255,7 @@ def record_name(text: str) -> str:
 
 
 def whole_number(text: str) -> int:
-    if not re.fullmatch(r"-?[0-9]+", text):
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise ValueError(f"{text!r} is not a whole number")
     return int(text)
 

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.added_settings import producer_settings
 from spark_kafka_sink.config.client_settings import known_names, redact_unless_public, translate
-from spark_kafka_sink.config.java_settings import REJECTED
+from spark_kafka_sink.config.java_settings import (
+    IGNORED,
+    REJECTED,
+    RENAMED,
+    without_idempotence,
+)
 from spark_kafka_sink.config.option import (
     PREFIX,
     Notices,
     Option,
     OptionValues,
-    did_you_mean,
+    check_type,
     option_texts,
 )
 from spark_kafka_sink.config.producer_options import (
     MAX_REQUEST_SIZE,
     BlockBudget,
+    ClientSettings,
     ExactlyOnceOptions,
     MetadataLifetime,
     ProducerOptions,
@@ -31,10 +39,17 @@ from spark_kafka_sink.config.serialization_options import (
     SerializationOptions,
     read_serialization,
 )
-from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.config.unknown_options import (
+    misspelt_option,
+    misspelt_setting,
+    option_owner,
+    setting_owner,
+)
+from spark_kafka_sink.errors import InvalidOption, KafkaSinkError
 from spark_kafka_sink.secret import Secret
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _NAMES: Mapping[str, str] = {
     name.lower(): name
@@ -44,7 +59,33 @@ _NAMES: Mapping[str, str] = {
 }
 
 # Spark passes these to every sink; they are not ours.
-_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path"})
+_ASYNCHRONOUS_PROGRESS = "asyncProgressTrackingEnabled"
+_ASYNCHRONOUS = _ASYNCHRONOUS_PROGRESS.lower()
+_SPARKS_OWN = frozenset(
+    {
+        "checkpointlocation",
+        "queryname",
+        "path",
+        "asyncprogresstrackingcheckpointintervalms",
+    }
+)
+
+#: Options without an effect on Spark's own sink, which stand for something that would be missed.
+REFUSED_OPTIONS = {
+    "databricks.servicecredential": "Databricks' own client uses it to log in, and this client "
+    "cannot; set kafka.sasl.mechanism and the login itself (docs/databricks.md)",
+}
+
+#: what a misspelt name may mean; nobody sets the others to change something
+_OPTIONS_TO_MEAN = frozenset(_NAMES.values()) - {
+    table.BATCH_ID.name,
+    table.INCLUDE_HEADERS.name,
+}
+
+_SERVERS = table.BOOTSTRAP_SERVERS.name
+_PLACEHOLDER = "placeholder:9092"  # lets the other options be checked
+#: the sink's own options with the prefix of the client's settings, without it
+_CLIENT_OPTIONS = frozenset(name.removeprefix(PREFIX) for name in _NAMES if name.startswith(PREFIX))
 
 
 @dataclass(frozen=True)
@@ -57,12 +98,12 @@ class SinkOptions:
 
     values: OptionValues
     producer: ProducerOptions
-    #: sentences about options that are ignored, and about what others cost
-    warnings: tuple[str, ...] = ()
     #: None: at-least-once
     exactly_once: ExactlyOnceOptions | None = None
     #: None: key and value are sent as they are
     serialization: SerializationOptions | None = None
+    #: sentences about options that are ignored, and about what others cost
+    warnings: tuple[str, ...] = ()
 
     def replace_value(self, option: Option[T], value: T) -> SinkOptions:
         """These options with another value of one."""
@@ -121,34 +162,170 @@ def drop_formats(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True)
+class OptionReview:
+    """All that is wrong with options, and the options without it.
+
+    ``options``: None if they cannot be used even so. ``problems``: the field ``option`` of each is
+    the option that is wrong, as the user wrote its name; None if options contradict each other, or
+    one is missing.
+    """
+
+    options: SinkOptions | None
+    problems: tuple[InvalidOption, ...]
+
+
 def parse(options: Mapping[str, object]) -> SinkOptions:
     """Check and convert options; case in names does not matter, and None is no option.
 
     The driver completes the result (``driver_options``). Needs librdkafka, which defines the names
     and ranges of the client's settings, but neither a client, files, nor the environment.
-    Raises InvalidOption for an option that is unknown, malformed, missing or contradicts another.
+
+    Options of other components are ignored, as by Spark's own sink and Java's client
+    (``SinkOptions.warnings``). Raises InvalidOption, with one message for all options that are
+    misspelt, malformed, missing or contradict others.
     """
-    texts = {
-        name.lower(): _redacted(name.lower(), text)
-        for name, text in option_texts(options).items()
-        if name.lower() not in _SPARKS_OWN
-    }
-    _check_asynchronous_progress(texts)
-    _check_names(texts)
-    values = OptionValues({option.name: option.read(texts) for option in table.OPTIONS})
-    notices = Notices()
-    producer = _producer_options(values, texts, notices)
-    return SinkOptions(
-        values=values,
-        producer=producer,
-        warnings=notices.warnings,
-        exactly_once=_exactly_once(values, texts, producer),
-        serialization=read_serialization(values, texts),
-    )
+    reviewed = review(options)
+    if reviewed.options is None or reviewed.problems:
+        raise all_in_one(reviewed.problems)
+    return reviewed.options
+
+
+def all_in_one(problems: Sequence[KafkaSinkError], where: str = "the options") -> KafkaSinkError:
+    """One error for all problems; several are an InvalidOption."""
+    if len(problems) == 1:
+        return problems[0]
+    sentences = "; ".join(f"({number}) {problem}" for number, problem in enumerate(problems, 1))
+    return InvalidOption(f"{where} have {len(problems)} mistakes: {sentences}")
+
+
+def review(options: Mapping[str, object], *, is_complete: bool = True) -> OptionReview:
+    """Like ``parse``, but returns what is wrong; raises InvalidOption only if a name is no text.
+
+    A wrong option is left out, and the others are read again, so that one mistake does not hide the
+    next. From then on, others may contradict each other or lack one only because of that, so it is
+    not reported. ``is_complete`` False: nor is it at first, because some options are not known yet.
+    """
+    all_texts = {name.lower(): text for name, text in option_texts(options).items()}
+    typed = {name.lower(): name for name, value in options.items() if value is not None}
+    foreign = Notices()
+    unreadable = _unknown_options(typed, foreign) + _wrong_types(options)
+    texts = {name: _redacted(name, text) for name, text in all_texts.items() if _is_known(name)}
+    for problem in unreadable:
+        texts.pop(_lower_option(problem), None)
+    has_servers = bool(texts.get(_SERVERS, "").strip())
+    if not has_servers:
+        if _SERVERS not in map(_lower_option, unreadable):
+            unreadable += _attempt(table.BOOTSTRAP_SERVERS.read, all_texts, foreign)[1]
+        texts[_SERVERS] = _PLACEHOLDER
+    is_complete = is_complete and not unreadable
+    problems: list[InvalidOption] = []
+    while True:
+        notices = copy.deepcopy(foreign)
+        result, found = _read(texts, notices)
+        wrong = [problem for problem in found if _lower_option(problem) in texts]
+        problems += found if is_complete else wrong
+        for problem in wrong:
+            texts.pop(_lower_option(problem), None)
+        if _SERVERS not in texts:
+            has_servers = False
+            texts[_SERVERS] = _PLACEHOLDER
+        if not wrong:
+            break
+        is_complete = False
+    if result is not None:
+        warnings = tuple(_as_typed(warning, typed) for warning in notices.warnings)
+        result = replace(result, warnings=warnings)
+    in_words = [
+        InvalidOption(
+            _as_typed(str(problem), typed),
+            option=typed.get(_lower_option(problem), problem.option),
+        )
+        for problem in problems
+    ]
+    return OptionReview(result if has_servers else None, (*unreadable, *in_words))
+
+
+def _lower_option(problem: InvalidOption) -> str:
+    return (problem.option or "").lower()
+
+
+def _attempt(
+    function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> tuple[T | None, list[InvalidOption]]:
+    try:
+        return function(*args, **kwargs), []
+    except InvalidOption as error:
+        return None, [error]
+
+
+def _is_known(name: str) -> bool:
+    is_setting = name.startswith(PREFIX) and name.removeprefix(PREFIX) in known_names()
+    return name in _NAMES or is_setting or name.startswith(REGISTRY_PREFIX) or name == _ASYNCHRONOUS
+
+
+def _unknown_options(typed: Mapping[str, str], notices: Notices) -> list[InvalidOption]:
+    """Errors for the names that are misspelt; notes whose the others are."""
+    has_format = any(option.name in typed for option in (table.VALUE_FORMAT, table.KEY_FORMAT))
+    problems = []
+    for lower, name in typed.items():
+        if _is_known(lower) or lower in _SPARKS_OWN:
+            continue
+        if lower in REFUSED_OPTIONS:
+            what = REFUSED_OPTIONS[lower]
+        elif (meant := _meant(lower, has_format=has_format)) is not None:
+            what = f"it is no option of this sink; did you mean {meant}?"
+        else:
+            notices.ignore(name, _owner(lower))
+            continue
+        problems.append(InvalidOption(f"{name}: {what}", option=name))
+    return problems
+
+
+def _meant(name: str, *, has_format: bool) -> str | None:
+    """The option that a user meant with an unknown name, if it is not somebody else's."""
+    if has_format and name in SETTINGS:  # as in Java's configurations of a schema registry
+        return REGISTRY_PREFIX + name
+    settings = (known_names() | _CLIENT_OPTIONS) - REJECTED.keys() - IGNORED.keys()
+    if not name.startswith(PREFIX):
+        return misspelt_option(name, _OPTIONS_TO_MEAN, settings)
+    setting = name.removeprefix(PREFIX)
+    if setting in _NAMES:
+        return _NAMES[setting]
+    meant = misspelt_setting(setting, settings)
+    return None if meant is None else PREFIX + meant
+
+
+def _owner(name: str) -> str:
+    if name.startswith(PREFIX):
+        return setting_owner(name.removeprefix(PREFIX))
+    return option_owner(name, known_names() | _CLIENT_OPTIONS)
+
+
+def _wrong_types(options: Mapping[str, object]) -> list[InvalidOption]:
+    return [
+        problem
+        for name, value in options.items()
+        if _is_known(name.lower())
+        for problem in _attempt(check_type, name, value)[1]
+    ]
+
+
+def _as_typed(text: str, typed: Mapping[str, str]) -> str:
+    """A message with the names that the user wrote instead of those in the tables."""
+    for lower, name in typed.items():
+        setting = lower.removeprefix(PREFIX)
+        other = _NAMES.get(lower) or (
+            PREFIX + RENAMED.get(setting, setting) if lower.startswith(PREFIX) else lower
+        )
+        if other != name and (other.lower() == lower or other.lower() not in typed):
+            word = rf"(?<![\w.]){re.escape(other)}(?![\w]|\.\w)"
+            text = re.sub(word, name.replace("\\", r"\\"), text)
+    return text
 
 
 def _redacted(name: str, value: str) -> str:
-    if name in _NAMES:
+    if name in _NAMES or name == _ASYNCHRONOUS:
         return value
     if is_public(name.removeprefix(REGISTRY_PREFIX)):
         return value
@@ -156,32 +333,29 @@ def _redacted(name: str, value: str) -> str:
     return redact_unless_public(name.removeprefix(PREFIX), value) if is_clients else Secret(value)
 
 
-def _check_names(texts: Mapping[str, str]) -> None:
-    known = {**_NAMES, **{PREFIX + name: PREFIX + name for name in known_names()}}
-    unknown = [name for name in texts if name not in known]
-    for name in (name for name in unknown if not name.startswith(REGISTRY_PREFIX)):
-        hint = _hint(name, known)
-        if name.startswith(PREFIX):
-            what = f"{name} is not a setting of the Kafka producer{hint}"
-            raise InvalidOption(what, option=name)
-        raise InvalidOption(
-            f"unknown option {name}{hint} (settings of the Kafka client begin with {PREFIX})",
-            option=name,
-        )
-
-
-def _hint(name: str, known: Mapping[str, str]) -> str:
-    other = name.removeprefix(PREFIX) if name.startswith(PREFIX) else PREFIX + name
-    if other in known:
-        return f"; did you mean {known[other]}?"
-    if name in SETTINGS:  # as in Java's configurations of a schema registry
-        return f"; did you mean {REGISTRY_PREFIX}{name}?"
-    return did_you_mean(name, set(known.values()) - {PREFIX + rejected for rejected in REJECTED})
+def _read(
+    texts: Mapping[str, str], notices: Notices
+) -> tuple[SinkOptions | None, list[InvalidOption]]:
+    """The options, or what is wrong with them, as far as it can be known together."""
+    read = [_attempt(option.read, texts, notices) for option in table.OPTIONS]
+    problems = [problem for _, found in read for problem in found]
+    if problems:
+        return None, problems
+    pairs = zip(table.OPTIONS, read, strict=True)
+    values = OptionValues({option.name: value for option, (value, _) in pairs})
+    producer, producer_problems = _producer_options(values, texts, notices)
+    client = None if producer is None else producer.client
+    exactly_once, problems = _attempt(_exactly_once, values, texts, client, notices)
+    serialization, found = _attempt(read_serialization, values, texts, notices)
+    problems = producer_problems + problems + found
+    if problems or producer is None:
+        return None, problems
+    return SinkOptions(values, producer, exactly_once, serialization), []
 
 
 def _producer_options(
     values: OptionValues, texts: Mapping[str, str], notices: Notices
-) -> ProducerOptions:
+) -> tuple[ProducerOptions | None, list[InvalidOption]]:
     buffer_memory_bytes = values[table.BUFFER_MEMORY]
     settings = {
         name.removeprefix(PREFIX): value
@@ -189,25 +363,35 @@ def _producer_options(
         if name.startswith(PREFIX) and name not in _NAMES
     }
     settings[table.BOOTSTRAP_SERVERS.name.removeprefix(PREFIX)] = values[table.BOOTSTRAP_SERVERS]
-    translated = translate(settings, values[table.OAUTH_CALLBACK] or "", notices)
-    client = producer_settings(translated, buffer_memory_bytes)
-    if buffer_memory_bytes < client.max_request_bytes:
-        raise InvalidOption(
-            f"{table.BUFFER_MEMORY.name}={buffer_memory_bytes} is less than "
-            f"{MAX_REQUEST_SIZE}={client.max_request_bytes}: the largest records could never be "
-            "sent; raise the former or lower the latter"
-        )
-    return ProducerOptions(
-        client=client,
+    callback = values[table.OAUTH_CALLBACK] or ""
+    translated, problems = _attempt(translate, settings, callback, notices)
+    budget, budget_problems = _attempt(_block_budget, values, texts)
+    dead_letter_topic, topic_problems = _attempt(_dead_letter_topic, values)
+    rack, rack_problems = _attempt(_rack, values)
+    problems += budget_problems + topic_problems + rack_problems
+    if problems or translated is None or budget is None:
+        return None, problems
+    largest = translated.max_request_bytes
+    if buffer_memory_bytes < largest:
+        # Java does not compare them; it rejects each record that is larger than its buffer.
+        if table.BUFFER_MEMORY.is_set(texts):
+            notices.warn(
+                f"{table.BUFFER_MEMORY.name}={buffer_memory_bytes} is less than "
+                f"{MAX_REQUEST_SIZE}={largest}; {largest} applies to both"
+            )
+        buffer_memory_bytes = largest
+    producer = ProducerOptions(
+        client=producer_settings(translated, buffer_memory_bytes),
         buffer_memory_bytes=buffer_memory_bytes,
-        budget=_block_budget(values, texts),
+        budget=budget,
         lifetime=MetadataLifetime(
             max_age_ms=values[table.METADATA_MAX_AGE_MS],
             evict_ms=values[table.METADATA_EVICT_MS],
         ),
-        dead_letter_topic=_dead_letter_topic(values),
-        rack=_rack(values),
+        dead_letter_topic=dead_letter_topic,
+        rack=rack,
     )
+    return producer, []
 
 
 def _rack(values: OptionValues) -> RackOptions | None:
@@ -266,16 +450,27 @@ def _block_budget(values: OptionValues, texts: Mapping[str, str]) -> BlockBudget
 
 
 def _exactly_once(
-    values: OptionValues, texts: Mapping[str, str], producer: ProducerOptions
+    values: OptionValues,
+    texts: Mapping[str, str],
+    client: ClientSettings | None,
+    notices: Notices,
 ) -> ExactlyOnceOptions | None:
     wanted = f"{table.DELIVERY_GUARANTEE.name}=exactly-once"
     if values[table.DELIVERY_GUARANTEE] != "exactly-once":
         for option in table.ONLY_WITH_EXACTLY_ONCE:
-            if option.is_set(texts):
+            if not option.is_set(texts):
+                continue
+            if option is not table.TRANSACTION_TIMEOUT_MS:
                 raise InvalidOption(
                     f"{option.name} has an effect only with {wanted}; set that, or remove it"
                 )
+            notices.ignore(option.name, f"only with {wanted}")  # as in Java without an id
         return None
+    if texts.get(_ASYNCHRONOUS.lower(), "false").strip().lower() != "false":
+        raise InvalidOption(
+            f"{wanted} cannot be combined with {_ASYNCHRONOUS_PROGRESS}: with it, Spark does not "
+            "record every micro-batch before it starts; remove it"
+        )
     ledger_topic = values[table.EXACTLY_ONCE_LEDGER_TOPIC] or values[table.TOPIC]
     if ledger_topic is None:
         raise InvalidOption(
@@ -295,8 +490,11 @@ def _exactly_once(
             f"Remove it, and give the schema as {table.VALUE_SCHEMA.name} or "
             f"{table.KEY_SCHEMA.name}"
         )
-    if producer.client["enable.idempotence"] == "false":
-        raise InvalidOption(f"{wanted} needs kafka.enable.idempotence=true; remove the option")
+    if client is not None and client["enable.idempotence"] == "false":
+        raise InvalidOption(
+            f"{wanted} needs kafka.enable.idempotence=true, which {without_idempotence(client)} "
+            "switches off; remove it"
+        )
     return ExactlyOnceOptions(
         partitions=values[table.EXACTLY_ONCE_PARTITIONS],
         prefix=prefix,
@@ -304,16 +502,3 @@ def _exactly_once(
         first_batch=values[table.EXACTLY_ONCE_FIRST_BATCH],
         transaction_timeout_ms=values[table.TRANSACTION_TIMEOUT_MS],
     )
-
-
-_ASYNCHRONOUS_PROGRESS = "asyncProgressTrackingEnabled"
-
-
-def _check_asynchronous_progress(texts: Mapping[str, str]) -> None:
-    is_on = texts.get(_ASYNCHRONOUS_PROGRESS.lower(), "false").strip().lower() != "false"
-    if is_on and table.DELIVERY_GUARANTEE.read(texts) == "exactly-once":
-        raise InvalidOption(
-            f"{table.DELIVERY_GUARANTEE.name}=exactly-once cannot be combined with "
-            f"{_ASYNCHRONOUS_PROGRESS}: with it, Spark does not record every micro-batch "
-            "before it starts; remove it"
-        )

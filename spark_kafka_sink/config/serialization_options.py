@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_kafka_sink.config import option_table as table
-from spark_kafka_sink.config.option import OptionValues
+from spark_kafka_sink.config.option import Notices, OptionValues
 from spark_kafka_sink.config.registry_options import (
     REGISTRY_PREFIX,
     RegistryOptions,
@@ -65,9 +65,18 @@ _FORMATS = (
     ),
 )
 
+#: what only this sink has
+_OURS = (
+    table.KEY_SCHEMA,
+    table.KEY_RECORD_NAME,
+    table.VALUE_SCHEMA,
+    table.VALUE_RECORD_NAME,
+    table.SCHEMA_ID_LOCATION,
+)
+
 
 def read_serialization(
-    values: OptionValues, texts: Mapping[str, str]
+    values: OptionValues, texts: Mapping[str, str], notices: Notices
 ) -> SerializationOptions | None:
     """The options of formats and of the registry, or None; raises InvalidOption.
 
@@ -92,16 +101,10 @@ def read_serialization(
                     f"{option.name} has an effect only with {format_.name}=avro or json; set that, "
                     "or remove it"
                 )
-    settings = _client_settings(texts)
     if not columns:
-        names = [option.name for option in table.ONLY_WITH_REGISTRY if option.is_set(texts)]
-        names += [REGISTRY_PREFIX + name for name in settings]
-        if names:
-            raise InvalidOption(
-                f"{names[0]} has an effect only with {table.VALUE_FORMAT.name} or "
-                f"{table.KEY_FORMAT.name}, avro or json; set one of them, or remove it"
-            )
+        _check_without_format(texts, notices)
         return None
+    settings = _client_settings(texts)
     for column in columns:
         _check_column_format(column, is_latest=values[table.USE_LATEST_VERSION])
     url = values[table.SCHEMA_REGISTRY_URL]
@@ -126,6 +129,25 @@ def read_serialization(
         normalize=values[table.NORMALIZE_SCHEMAS],
         id_location=values[table.SCHEMA_ID_LOCATION],
     )
+
+
+def _check_without_format(texts: Mapping[str, str], notices: Notices) -> None:
+    """Note that the settings of Confluent's serializers are ignored; raise InvalidOption for ours.
+
+    Programs pass them to Spark's own sink too, which has no use for them either.
+    """
+    instead = f"{table.VALUE_FORMAT.name} or {table.KEY_FORMAT.name}, avro or json"
+    for option in table.ONLY_WITH_REGISTRY:
+        if option in _OURS and option.is_set(texts):
+            raise InvalidOption(
+                f"{option.name} has an effect only with {instead}; set one of them, or remove it",
+                option=option.name,
+            )
+    ours = {option.name for option in _OURS}
+    confluents = {option.name for option in table.ONLY_WITH_REGISTRY} - ours
+    for name in texts:
+        if name in confluents or name.startswith(REGISTRY_PREFIX):
+            notices.ignore(name, f"a serializer's, which the sink has with {instead}")
 
 
 def _check_column_format(column: ColumnFormat, *, is_latest: bool) -> None:

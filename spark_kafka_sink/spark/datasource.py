@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.errors import PySparkException
 
-from spark_kafka_sink.config.options import SinkOptions, check_for_format
+from spark_kafka_sink.config.options import SinkOptions, all_in_one, check_for_format, review
 from spark_kafka_sink.errors import InvalidOption, KafkaSinkError, UnsupportedSaveMode, headline
 from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.spark.micro_batch import (
     prepare_reports,
     prepare_serializer,
+    warn_of_options,
     warn_of_speculation,
 )
 from spark_kafka_sink.spark.private_api import (
@@ -94,17 +96,15 @@ class KafkaSink(DataSource):
     ) -> tuple[SinkOptions, Serializer | None]:
         """The options, and what the tasks need to serialize key and value."""
         # Imported here: finding the format must not load librdkafka.
-        from spark_kafka_sink.connection.driver_options import read_options
+        from spark_kafka_sink.connection.driver_options import complete
 
         serializer = None
         try:
-            options = read_options(self.options)
-            check(options)
-            check_schema(schema, options.topic, options.serialized_columns)
-            check_schema_for_format(schema)
+            options = complete(_parsed(self.options, schema, check))
             if self._is_planning:
                 from spark_kafka_sink.connection import preflight
 
+                warn_of_options(options)
                 warn_of_columns(schema, options)
                 if options.exactly_once is not None:
                     check_worker()
@@ -114,6 +114,33 @@ class KafkaSink(DataSource):
         except KafkaSinkError as error:
             raise error.with_traceback(None) from headline(error)
         return options, serializer
+
+
+def _parsed(
+    options: Mapping[str, str], schema: StructType, check: Callable[[SinkOptions], None]
+) -> SinkOptions:
+    """The options; raises one error for all that is wrong with them and with the columns."""
+    reviewed = review(options)
+    problems: list[KafkaSinkError] = list(reviewed.problems)
+    parsed = reviewed.options
+    if parsed is not None:
+        # A wrong option may be the one that names the topic, or the format of a column.
+        topic = parsed.topic if not problems else parsed.topic or FORMAT
+        serialized = parsed.serialized_columns
+        if problems:
+            serialized = tuple(name for name in ("key", "value") if name in schema.names)
+        for check_one in (
+            partial(check, parsed),
+            partial(check_schema, schema, topic, serialized),
+            partial(check_schema_for_format, schema),
+        ):
+            try:
+                check_one()
+            except KafkaSinkError as error:
+                problems.append(error)
+    if parsed is None or problems:
+        raise all_in_one(problems, "the options and columns")
+    return parsed
 
 
 def _reject_exactly_once(options: SinkOptions) -> None:

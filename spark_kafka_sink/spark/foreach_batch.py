@@ -25,6 +25,7 @@ from spark_kafka_sink.spark.micro_batch import (
     keep_report,
     prepare_reports,
     prepare_serializer,
+    warn_of_options,
     warn_of_speculation,
     write_batch_marker,
 )
@@ -74,13 +75,15 @@ def foreach_batch(
     that. An error after a failed micro-batch is only logged. If tasks failed, the report covers
     only these, and only with the option ``report.path``: Spark drops the reports of the others.
 
-    The first micro-batch issues a UserWarning if the session has ``spark.speculation``, or if a
+    A UserWarning names options that are ignored, or weaken the delivery. The first micro-batch
+    issues one if the session has ``spark.speculation``, or if a
     column that is not written has a name like one that is missing, such as ``keys``.
     Spark's ``mapInArrow``, which runs the tasks, requires pandas in that process. It is imported
     here, so that the first micro-batch does not have to; raises PySparkImportError.
     """
     require_minimum_pandas_version()
     parsed = read_options(options)
+    warn_of_options(parsed)
     reports = _Reports(parsed, on_report)
     is_first = True
 

@@ -44,6 +44,16 @@ def warn_of_speculation(spark: SparkSession) -> None:
         )
 
 
+def warn_of_options(options: SinkOptions) -> None:
+    """Issue one UserWarning, at our caller's caller, and log it, if options have no effect, or
+    weaken the delivery.
+    """
+    if options.warnings:
+        text = ". ".join(options.warnings)
+        warnings.warn(text, stacklevel=3)
+        _log.info("%s", text)
+
+
 def prepare_serializer(
     schema: StructType, options: SinkOptions, folder: Path | None = None
 ) -> Serializer | None:

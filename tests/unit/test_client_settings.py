@@ -8,7 +8,13 @@ from spark_kafka_sink.config.client_settings import (
     known_names,
     translate,
 )
-from spark_kafka_sink.config.java_settings import REJECTED
+from spark_kafka_sink.config.java_settings import (
+    IGNORED,
+    REJECTED,
+    RENAMED,
+    SAME_AS_DEFAULT,
+)
+from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.setting_specs import setting_problem
@@ -74,9 +80,12 @@ def test_defaults_are_safe_delivery_and_javas_partitioning_of_keys():
 
 
 @pytest.mark.parametrize("value", ['a"b', "a\\b", "a\tb", "a\x00b"])
-def test_a_client_id_that_would_spoil_the_clients_statistics_is_rejected(value):
-    with pytest.raises(InvalidOption, match=r"kafka\.client\.id=.* is invalid; remove its quot"):
-        translate({"bootstrap.servers": "b:1", "client.id": value})
+def test_a_client_id_that_would_spoil_the_clients_statistics_is_changed(value):
+    notices = Notices()
+    assert translate({"client.id": value}, notices=notices)["client.id"] == "a_b"
+    assert notices.warnings == (
+        "kafka.client.id: quotation marks, backslashes and control characters become _",
+    )
 
 
 @pytest.mark.parametrize(
@@ -260,7 +269,6 @@ def test_setting_that_has_no_translation_is_rejected_with_advice(name):
     [
         ("acks", "most", "all, -1, 0, 1"),
         ("acks", "2", "all, -1, 0, 1"),
-        ("batch.size", "0", "1 .. 2147483647"),
         ("batch.size", "16k", "1 .. 2147483647"),
         ("compression.type", "brotli", "none, gzip, snappy, lz4, zstd"),
         ("delivery.timeout.ms", "-1", "0 .. 2147483647"),
@@ -269,13 +277,11 @@ def test_setting_that_has_no_translation_is_rejected_with_advice(name):
         ("enable.idempotence", "yes", "true, false"),
         ("linger.ms", "", "0 .. 900000"),
         ("linger.ms", "5s", "0 .. 900000"),
-        ("linger.ms", "900001", "0 .. 900000"),
         ("linger.ms", "nan", "0 .. 900000"),
         ("linger.ms", "-0.5", "0 .. 900000"),
         ("linger.ms", "0x5", "0 .. 900000"),
         ("max.in.flight.requests.per.connection", "0x5", "1 .. 1000000"),
         ("batch.size", "0.5", "1 .. 2147483647"),
-        ("max.request.size", "999", "1000 .. 1000000000"),
         ("request.timeout.ms", "-1", "0 .. 2147483647"),
         ("request.timeout.ms", "30s", "0 .. 2147483647"),
         ("request.timeout.ms", "2147483648", "0 .. 2147483647"),
@@ -284,6 +290,58 @@ def test_setting_that_has_no_translation_is_rejected_with_advice(name):
 )
 def test_value_out_of_range_is_rejected_with_what_is_allowed(name, value, allowed):
     assert rejection({name: value}) == f"kafka.{name}={value!r} is invalid; allowed: {allowed}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "applies", "is_said"),
+    [
+        ("batch.size", "0", "1", True),
+        ("linger.ms", "900001", "900000", True),
+        ("linger.ms", str(2**63 - 1), "900000", False),
+        ("max.request.size", "999", "1000", True),
+        ("max.request.size", "1199925856", "1000000000", True),
+        ("retry.backoff.ms", "0", "1", True),
+        ("connections.max.idle.ms", str(2**63 - 1), "2147483647", False),
+        ("retries", "+3", "3", False),
+    ],
+)
+def test_a_number_that_java_allows_is_accepted_at_the_nearest_value(name, value, applies, is_said):
+    notices = Notices()
+    translated = translate({name: value}, notices=notices)
+    assert translated[RENAMED.get(name, name)] == applies
+    assert bool(notices.warnings) is is_said
+
+
+@pytest.mark.parametrize(
+    ("codec", "level", "expected"),
+    [("gzip", "9", "9"), ("gzip", "-1", None), ("lz4", "17", "12"), ("zstd", "22", "12"),
+     ("zstd", "-5", "1")],
+)  # fmt: skip
+def test_levels_of_compression_are_javas(codec, level, expected):
+    settings = {"compression.type": codec, f"compression.{codec}.level": level}
+    assert translate(settings).get("compression.level") == expected
+
+
+@pytest.mark.parametrize(("codec", "level"), [("gzip", "0"), ("gzip", "10"), ("lz4", "18")])
+def test_levels_that_java_rejects_are_rejected(codec, level):
+    message = rejection({"compression.type": codec, f"compression.{codec}.level": level})
+    assert message.startswith(
+        f"kafka.compression.{codec}.level='{level}' is invalid; allowed: 1 .."
+    )
+
+
+@pytest.mark.parametrize("name", sorted(IGNORED))
+def test_what_only_tunes_java_is_ignored(name):
+    notices = Notices()
+    assert translate({name: "x"}, notices=notices) == translate({})
+    assert notices.ignored == {IGNORED[name]: [f"kafka.{name}"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, v) for name, values in SAME_AS_DEFAULT.items() for v in values]
+)
+def test_a_setting_that_is_rejected_is_accepted_if_it_changes_nothing(name, value):
+    assert translate({name: value.upper()}) == translate({})
 
 
 def test_rejected_value_is_reported_under_the_given_name():
@@ -328,7 +386,7 @@ def test_one_setting_under_two_names_is_rejected(settings):
 
 
 @pytest.mark.parametrize(
-    ("name", "other"), [("partitioner", "random"), ("delivery.report.only.error", "false")]
+    ("name", "other"), [("partitioner", "random"), ("queue.buffering.max.messages", "5")]
 )
 def test_what_the_sink_relies_on_cannot_be_changed(name, other):
     assert f"kafka.{name}" in rejection({name: other})

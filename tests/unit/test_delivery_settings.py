@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.config.client_settings import translate
+from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.config.option_table import CLOSE_TIMEOUT_MS
 from spark_kafka_sink.errors import InvalidOption
 
@@ -23,30 +24,46 @@ def test_delivery_is_idempotent(safe):
     assert translate(safe)["enable.idempotence"] == "true"
 
 
-ACKS_EFFECT = "retried records may be stored twice or out of order"
-RETRIES_EFFECT = "a single failed request fails the task"
+DUPLICATES = "retried records may be stored twice or out of order"
 
 
 @pytest.mark.parametrize(
     ("name", "value", "effect", "needed"),
     [
-        ("acks", "0", ACKS_EFFECT, "=all"),
-        ("acks", "1", ACKS_EFFECT, "=all"),
-        ("retries", "0", RETRIES_EFFECT, " at 1 or more"),
-        ("retries", "00", RETRIES_EFFECT, " at 1 or more"),
+        ("acks", "0", f"records may be lost without an error if a broker fails, and {DUPLICATES}",
+         "=all"),
+        ("acks", "1", f"records may be lost if a broker fails, and {DUPLICATES}", "=all"),
+        ("retries", "0", "a single failed request fails the task", " at 1 or more"),
+        (IN_FLIGHT, "6", DUPLICATES, " at 5 or less"),
     ],
-)
-def test_weaker_delivery_must_be_accepted_explicitly(name, value, effect, needed):
-    assert rejection({name: value}) == (
-        f"kafka.{name}={value} switches idempotence off, so that {effect}; set "
-        f"kafka.enable.idempotence=false to accept that, or keep kafka.{name}{needed}"
+)  # fmt: skip
+def test_weaker_delivery_switches_idempotence_off_as_in_java(name, value, effect, needed):
+    notices = Notices()
+    translated = translate({name: value}, notices=notices)
+    assert translated["enable.idempotence"] == "false"
+    assert translated[name] == value
+    (warning,) = notices.warnings
+    assert warning == (
+        f"kafka.{name}={value} switches idempotence off, as in Java: {effect}; keep "
+        f"kafka.{name}{needed}, or set kafka.enable.idempotence=false to accept that"
     )
-    assert translate({name: value, "enable.idempotence": "false"})[name] == value
+
+
+@pytest.mark.parametrize(("name", "value"), [("acks", "1"), ("retries", "0"), (IN_FLIGHT, "6")])
+def test_weaker_delivery_that_was_accepted_explicitly_needs_no_warning(name, value):
+    notices = Notices()
+    assert translate({name: value, "enable.idempotence": "false"}, notices=notices)[name] == value
+    assert notices.warnings == ()
 
 
 @pytest.mark.parametrize(
     ("name", "value", "needed"),
-    [("acks", "0", "=all"), ("acks", "1", "=all"), ("retries", "0", " at 1 or more")],
+    [
+        ("acks", "0", "=all"),
+        ("acks", "1", "=all"),
+        ("retries", "0", " at 1 or more"),
+        (IN_FLIGHT, "6", " at 5 or less"),
+    ],
 )
 @pytest.mark.parametrize("true", ["true", "TRUE", "t", "1"])
 def test_weaker_delivery_contradicts_idempotence_that_was_requested(name, value, needed, true):
@@ -55,20 +72,12 @@ def test_weaker_delivery_contradicts_idempotence_that_was_requested(name, value,
     )
 
 
+@pytest.mark.parametrize("weaker", [{"enable.idempotence": "false"}, {"acks": "1"}])
 @pytest.mark.parametrize("name", [IN_FLIGHT, "max.in.flight"])
-def test_more_than_five_requests_in_flight_are_rejected_with_idempotence(name):
-    assert f"kafka.{IN_FLIGHT}=6 is more than 5" in rejection({name: "6"})
-    assert translate({name: "5"})[IN_FLIGHT] == "5"
-    assert translate({name: "6", "enable.idempotence": "false"})[IN_FLIGHT] == "6"
-
-
-@pytest.mark.parametrize("acks", [{}, {"acks": "1"}])
-@pytest.mark.parametrize("name", [IN_FLIGHT, "max.in.flight"])
-def test_one_request_in_flight_without_idempotence_is_rejected_since_it_keeps_no_order(name, acks):
-    message = rejection({name: "1", "enable.idempotence": "false", **acks})
-    assert message.startswith(f"kafka.{IN_FLIGHT}=1 does not keep the order of records")
-    assert "Keep kafka.enable.idempotence=true" in message
-    assert "set kafka.retries=0" in message
+def test_the_user_reads_that_one_request_in_flight_keeps_no_order_without_idempotence(name, weaker):
+    notices = Notices()
+    assert translate({name: "1", **weaker}, notices=notices)[IN_FLIGHT] == "1"
+    assert f"kafka.{IN_FLIGHT}=1 does not keep the order of records" in notices.warnings[-1]
 
 
 @pytest.mark.parametrize(
@@ -80,8 +89,10 @@ def test_one_request_in_flight_without_idempotence_is_rejected_since_it_keeps_no
     ],
     ids=" ".join,
 )
-def test_one_request_in_flight_is_accepted_where_it_keeps_the_order(settings):
-    assert translate(settings)[IN_FLIGHT] == settings[IN_FLIGHT]
+def test_no_warning_where_one_request_in_flight_keeps_the_order_or_nobody_expects_it(settings):
+    notices = Notices()
+    assert translate(settings, notices=notices)[IN_FLIGHT] == settings[IN_FLIGHT]
+    assert notices.warnings == ()
 
 
 # --- timeouts ------------------------------------------------------------------------------------
@@ -91,6 +102,8 @@ def test_one_request_in_flight_is_accepted_where_it_keeps_the_order(settings):
     ("settings", "delivery"),
     [
         ({"delivery.timeout.ms": "30005"}, "30005"),
+        # As with Java up to 3.9, whose linger.ms is 0 if it is not set.
+        (dict.fromkeys(("request.timeout.ms", "delivery.timeout.ms"), "30000"), "30000"),
         ({"delivery.timeout.ms": "1500", "linger.ms": "500", "request.timeout.ms": "1000"}, "1500"),
         ({"delivery.timeout.ms": "30001", "linger.ms": "0.5"}, "30001"),
         # Raised, as in Java, if it is not given.
@@ -132,7 +145,7 @@ def test_no_request_timeout_is_suggested_where_lingering_takes_all_the_time():
 
 
 def test_a_delivery_timeout_is_measured_against_the_defaults_too():
-    assert "shorter than" in rejection({"delivery.timeout.ms": "30004"})
+    assert "shorter than" in rejection({"delivery.timeout.ms": "29999"})
 
 
 @pytest.mark.parametrize("request_timeout", ["0", "30000"])
@@ -152,9 +165,13 @@ def test_endless_delivery_is_rejected(request_timeout):
     ],
 )
 def test_a_request_timeout_bounds_the_broker_and_the_client(java_settings, request_ms, socket_ms):
-    settings = translate(java_settings)
+    notices = Notices()
+    settings = translate(java_settings, notices=notices)
     assert settings["request.timeout.ms"] == request_ms
     assert settings["socket.timeout.ms"] == socket_ms
+    wanted = java_settings["request.timeout.ms"]
+    cut = f"kafka.request.timeout.ms={wanted} is more than this client waits for an answer, 300000"
+    assert notices.warnings == ((cut,) if int(wanted) > 300_000 else ())
 
 
 def test_without_a_request_timeout_the_broker_has_the_clients_and_the_client_a_shorter_one():

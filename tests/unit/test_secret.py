@@ -63,7 +63,7 @@ def test_secret_shows_in_no_failure_even_with_local_variables(name):
 @pytest.mark.parametrize(
     "culprit",
     [
-        {"no.such.setting": "1"},
+        {"lingers.ms": "1"},
         {"buffer.memory": "x"},
         {"bootstrap.servers": ""},
         {"delivery.timeout.ms": "1", "linger.ms": "2"},

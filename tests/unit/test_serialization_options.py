@@ -56,9 +56,6 @@ def test_several_registries_are_a_list():
     [
         ({"value.format": "protobuf"}, "value.format='protobuf'"),
         ({"value.format": "avro"}, "value.format=avro needs schema.registry.url"),
-        ({**REGISTRY}, "schema.registry.url has an effect only with value.format or key.format"),
-        ({"auto.register.schemas": "false"}, "auto.register.schemas has an effect only with"),
-        ({"schema.registry.proxy": "http://p"}, "schema.registry.proxy has an effect only with"),
         (
             {**AVRO, "key.schema": SCHEMA},
             "key.schema has an effect only with key.format=avro or json",
@@ -143,6 +140,23 @@ def test_several_registries_are_a_list():
 def test_what_is_rejected(texts, complaint):
     with pytest.raises(InvalidOption, match=complaint):
         parse({**SERVERS, **texts})
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        REGISTRY,
+        {"auto.register.schemas": "false"},
+        {"schema.registry.ssl.truststore.location": "s"},
+    ],
+    ids=str,
+)
+def test_settings_of_a_serializer_have_no_effect_without_a_format(texts):
+    options = parse({**SERVERS, **texts})
+    assert options.serialization is None
+    owner = "a serializer's, which the sink has with value.format or key.format, avro or json"
+    names = ", ".join(texts)
+    assert options.warnings == (f"these options have no effect on this sink: {names} ({owner})",)
 
 
 ISSUER = "bearer.auth.issuer.endpoint.url"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import socket
 import ssl
 import time
@@ -14,8 +15,9 @@ from confluent_kafka import KafkaException
 from spark_kafka_sink.advice import Advice, settings_rejected
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.java_security import fetches_tokens
+from spark_kafka_sink.config.options import review
 from spark_kafka_sink.connection import sockets
-from spark_kafka_sink.connection.driver_options import read_options
+from spark_kafka_sink.connection.driver_options import complete
 from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
 from spark_kafka_sink.connection.preconditions import unsupported
 from spark_kafka_sink.connection.preflight import newest_versions
@@ -26,6 +28,7 @@ from spark_kafka_sink.errors import (
     AuthenticationFailed,
     BrokerUnavailable,
     InvalidOption,
+    KafkaSinkError,
     LibraryUnavailable,
 )
 from spark_kafka_sink.report.storage import local_path, try_writing
@@ -44,6 +47,8 @@ from spark_kafka_sink.tools.doctor.result import (
 )
 from spark_kafka_sink.tools.doctor.topic import DESCRIBE_CLUSTER, PRODUCE
 
+_CONNECTION = re.compile("bootstrap|oauth|sasl|security|ssl", re.IGNORECASE)
+_NOT_MEANT = "Change or remove the option if that is not what you meant"
 _GRACE_SECONDS = 0.1
 _SECONDS_PER_DAY = 86_400
 _EXPIRES_SOON_DAYS = 30
@@ -55,14 +60,27 @@ _ZSTD_PRODUCE = 7  # Kafka 2.1
 
 
 def options(context: CheckContext) -> list[Finding]:
-    """The options are valid, as the sink reads them."""
+    """The options are valid, as the sink reads them; the later checks use those that are."""
+    problems: list[KafkaSinkError] = []
+    parsed = None
     try:
-        context.parsed = read_options(context.options)
+        reviewed = review(context.options)
+        problems += reviewed.problems
+        parsed = reviewed.options and complete(reviewed.options)
     except (InvalidOption, LibraryUnavailable) as error:
-        advice = "Correct the option that the message names; docs/options.md lists all options"
-        return [failed(str(error), advice)]
+        problems.append(error)
+    # Without one of these, the brokers would seem to be wrong.
+    connects = not any(_CONNECTION.search(str(problem)) for problem in problems)
+    context.parsed = parsed if connects else None
+    advice = "Correct the option that the message names; docs/options.md lists all options"
+    findings = [
+        dataclasses.replace(failed(str(problem), advice), blocks=context.parsed is None)
+        for problem in problems
+    ]
+    if parsed is not None:
+        findings += [warned(sentence, _NOT_MEANT) for sentence in parsed.warnings]
     count = sum(value is not None for value in context.options.values())
-    return [passed(f"{counted(count, 'option')}, all valid")]
+    return findings or [passed(f"{counted(count, 'option')}, all valid")]
 
 
 def report_path(context: CheckContext) -> list[Finding]:

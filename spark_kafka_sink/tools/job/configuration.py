@@ -13,7 +13,7 @@ from spark_kafka_sink.config.option_table import (
     EXACTLY_ONCE_LEDGER_TOPIC,
     TOPIC,
 )
-from spark_kafka_sink.config.options import SinkOptions, check_for_format, parse
+from spark_kafka_sink.config.options import SinkOptions, check_for_format, review
 from spark_kafka_sink.connection.driver_options import complete
 from spark_kafka_sink.errors import InvalidConfiguration, InvalidOption
 from spark_kafka_sink.tools.job.document import (
@@ -132,8 +132,7 @@ def _parse_options(
     mistakes = _topics_without_option(document, values)
     if OPTIONS not in document:
         return None, mistakes
-    options, option_mistakes = _parse_repeatedly(values, document, without_value)
-    return options, mistakes + option_mistakes
+    return _reviewed(values, without_value, document, mistakes)
 
 
 def _topics_without_option(document: Document, options: Mapping[str, str]) -> list[Mistake]:
@@ -146,35 +145,21 @@ def _topics_without_option(document: Document, options: Mapping[str, str]) -> li
     ]
 
 
-def _parse_repeatedly(
-    options: Mapping[str, str], document: Document, without_value: set[str]
+def _reviewed(
+    options: dict[str, str], without_value: set[str], document: Document, mistakes: list[Mistake]
 ) -> tuple[SinkOptions | None, list[Mistake]]:
-    """The options, checked, or all mistakes in them.
-
-    ``parse`` raises the first mistake, so a wrong option is left out, and the others are parsed
-    again. After that, it is not checked whether they contradict each other.
-    """
-    remaining = dict(options)
-    mistakes: list[Mistake] = []
-    servers = BOOTSTRAP_SERVERS.name
-    if servers not in (name.lower() for name in remaining):
-        if servers not in (name.lower() for name in without_value):
-            mistakes.append(document.mistake(OPTIONS, f"{servers} is required"))
-        remaining[servers] = "placeholder:9092"
-    is_complete = not without_value and not mistakes
-    while True:
+    """The options, checked, or all mistakes in them too."""
+    if BOOTSTRAP_SERVERS.name in (name.lower() for name in without_value):
+        options = {**options, BOOTSTRAP_SERVERS.name: "placeholder:9092"}
+    reviewed = review(options, is_complete=not without_value)
+    problems = list(reviewed.problems)
+    if reviewed.options is not None and not (problems or without_value):
         try:
-            parsed = parse(remaining)
-            options_of_tasks = complete(parsed) if is_complete else None
+            return complete(reviewed.options), mistakes
         except InvalidOption as error:
-            wrong = (error.option or "").lower()
-            name = next((name for name in remaining if name.lower() == wrong), None)
-            if name is None:
-                if is_complete:
-                    mistakes.append(document.mistake(OPTIONS, str(error)))
-                return None, mistakes
-            mistakes.append(document.mistake((*OPTIONS, name), str(error)))
-            del remaining[name]
-            is_complete = False
-        else:
-            return options_of_tasks, mistakes
+            problems.append(error)
+    for problem in problems:
+        name = () if problem.option is None else (problem.option,)
+        place = (*OPTIONS, *name) if (*OPTIONS, *name) in document else OPTIONS
+        mistakes.append(document.mistake(place, str(problem)))
+    return None, mistakes

@@ -1,0 +1,98 @@
+"""What an option that the sink does not have is: a misspelt one, or somebody else's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from spark_kafka_sink.config.option import PREFIX
+
+_SEPARATORS = re.compile(r"[^a-z0-9]")
+_PRODUCER = "producer."
+#: what precedes the settings of other clients, as some frameworks write them
+_OTHER_CLIENTS = {
+    "consumer.": "Kafka's consumer",
+    "admin.": "Kafka's admin client",
+    "streams.": "Kafka Streams",
+}
+_UNKNOWN = "Kafka's producer has no such setting"
+_NOT_OURS = "not an option of this sink"
+
+# Of 1: another letter in a name of five is 0.8; one more, or one less, is closer.
+_SIMILARITY = 0.8
+
+
+def misspelt_setting(name: str, known: Collection[str]) -> str | None:
+    """The producer's setting that ``name`` is most likely meant to be, if it is not another's.
+
+    All names are in lower case, without ``kafka.``.
+    """
+    from spark_kafka_sink.config.foreign_names import owner
+
+    base = name.removeprefix(PREFIX).removeprefix(_PRODUCER)
+    if base in known:
+        return base
+    if base.startswith(tuple(_OTHER_CLIENTS)) or owner(base) is not None:
+        return None
+    return _same_letters(base, known) or _longer(base, known) or _similar(base, known)
+
+
+def setting_owner(name: str) -> str:
+    """Whose a setting is that the producer does not have, named without ``kafka.``."""
+    from spark_kafka_sink.config.foreign_names import owner
+
+    client = next(
+        (whose for start, whose in _OTHER_CLIENTS.items() if name.startswith(start)), None
+    )
+    return client or owner(name) or _UNKNOWN
+
+
+def misspelt_option(name: str, known: Collection[str], settings: Collection[str]) -> str | None:
+    """The option, or the setting with ``kafka.``, that ``name`` is most likely meant to be.
+
+    ``name``: in lower case, without ``kafka.`` at its beginning. ``settings``: the producer's.
+    """
+    if option_owner(name, settings) != _NOT_OURS:
+        return None
+    prefixed = [PREFIX + setting for setting in settings]
+    parts_left_out = "." in name and _longer(name, [*known, *prefixed])
+    return _same_letters(name, [*known, *prefixed]) or parts_left_out or _similar(name, known)
+
+
+def option_owner(name: str, settings: Collection[str]) -> str:
+    """Whose an option is that has no ``kafka.``; ``settings``: the producer's."""
+    from spark_kafka_sink.config.foreign_names import owner, source_owner
+
+    if name in settings or ("." in name and owner(name) is not None):
+        return f"the names of the Kafka client's settings begin with {PREFIX}"
+    return source_owner(name) or _NOT_OURS
+
+
+# --- how names differ -----------------------------------------------------------------------------
+
+
+def _letters(name: str) -> str:
+    return _SEPARATORS.sub("", name.lower())
+
+
+def _same_letters(name: str, known: Collection[str]) -> str | None:
+    letters = _letters(name)
+    return next((candidate for candidate in known if _letters(candidate) == letters), None)
+
+
+def _longer(name: str, known: Collection[str]) -> str | None:
+    """A name that has more parts, at its end, or at its beginning."""
+    longer = [
+        candidate
+        for candidate in known
+        if candidate.startswith(f"{name}.") or ("." in name and candidate.endswith(f".{name}"))
+    ]
+    return min(longer, key=lambda candidate: (len(candidate), candidate), default=None)
+
+
+def _similar(name: str, known: Collection[str]) -> str | None:
+    import difflib  # needed only after a mistake
+
+    by_letters = {_letters(candidate): candidate for candidate in sorted(known)}
+    similar = difflib.get_close_matches(_letters(name), by_letters, n=1, cutoff=_SIMILARITY)
+    return by_letters[similar[0]] if similar else None
