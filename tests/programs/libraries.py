@@ -12,7 +12,7 @@ from pathlib import Path
 from spark_kafka_sink.tools.local_servers.java import cache_folder
 
 # None of them requires PySpark, whose versions some libraries pin.
-LIBRARIES = ("koheesio==0.11.1", "ibis-framework==12.0.0", "onetl==0.17.0")
+LIBRARIES = ("koheesio==0.11.1", "ibis-framework==12.0.0", "onetl==0.17.0", "pyarrow-hotfix")
 _SECONDS = 300
 
 
