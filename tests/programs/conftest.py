@@ -11,13 +11,11 @@ import pytest
 from confluent_kafka import Producer
 from identity_provider import identity_provider
 from judging import (
-    BOTH,
     PREAMBLE,
-    REFUSED,
     RUN,
-    SAME,
     Outcome,
     Seen,
+    expected_verdict,
     explanation,
     run_sparks_own,
     table,
@@ -160,8 +158,7 @@ def compare(
         register(spark)  # Ctrl-C has taken the session away from the main thread
         seen = verdict(judge, outcome)
         record_property("program", (program.name, way, seen, bool(program.demands)))
-        expected = {REFUSED, BOTH} if program.refused else {SAME}
-        assert seen in expected, explanation(judge, outcome)
+        assert seen == expected_verdict(program), explanation(judge, outcome)
         assert program.refused.lower() in outcome.error.lower(), explanation(judge, outcome)
 
     return compare

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from program import WAYS, Place, Program, edited, renamed
+from program import WAYS, Place, Program, edited, plain_text
 from topics import Record, Topics
 
 import spark_kafka_sink
@@ -43,9 +43,7 @@ def run_sparks_own(program: Program, place: Place, topics: Topics) -> Outcome:
 
 def run_plain(program: Program, place: Place, topics: Topics) -> Outcome:
     """With the format changed, and what Spark demands of a sink in Python."""
-    text = renamed(edited(program.text(), program.demands))
-    assert text != program.text(), "the program does not name Spark's own sink"
-    return _run(program, text, place, topics)
+    return _run(program, plain_text(program), place, topics)
 
 
 def run_patched(program: Program, place: Place, topics: Topics) -> Outcome:
@@ -104,8 +102,16 @@ def table(seen: list[Seen]) -> str:
             lines.append(f"| {text} | {counts[0]} | {counts[1]} |")
     demanding = sum(row.verdict == SAME and row.has_demands for row in plain)
     lines.append(f"| of the same: only after what Spark demands | {demanding} | 0 |")
-    others = sorted(f"{row.name}, {row.way}: {row.verdict}" for row in seen if row.verdict != SAME)
+    others = sorted(
+        f"{row.name}, {row.way}: {row.verdict}" for row in seen if row.verdict not in (SAME, BOTH)
+    )
     return "\n".join([*lines, "", *others])
+
+
+def expected_verdict(program: Program) -> str:
+    if not program.refused:
+        return SAME
+    return REFUSED if program.reason else BOTH
 
 
 def explanation(judge: Outcome, outcome: Outcome) -> str:

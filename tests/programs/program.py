@@ -70,7 +70,8 @@ class Program:
     - ``shaded``: the program is one of Databricks, whose Kafka classes begin with "kafkashaded.";
       Spark's own sink gets it without.
     - ``sets_partition``: rows say their partition.
-    - ``refused``: a part of this sink's error, if it does not run; with ``reason``.
+    - ``refused``: a part of this sink's error, if it does not run. ``reason``: why, if it runs with
+      Spark's own sink.
     - ``is_fast``: it is among the few that every ``make test`` runs.
     - ``ways``: those that it can run in; a library may fix the format in its own code.
     """
@@ -88,15 +89,10 @@ class Program:
     def name(self) -> str:
         return self.run.__name__
 
-    @property
-    def shape(self) -> str:
-        """Its line for the table."""
-        return inspect.cleandoc(self.run.__doc__ or "").split("\n")[0].rstrip(".")
-
     def text(self) -> str:
         """The function's source, without the row above it."""
         source = inspect.getsource(self.run)
-        return source[source.index("def ") :]
+        return source[source.index("\ndef ") + 1 :]
 
 
 class Table(list[Program]):
@@ -130,6 +126,9 @@ def edited(text: str, edits: tuple[Edit, ...]) -> str:
     return text
 
 
-def renamed(text: str) -> str:
-    """The text with the format changed."""
-    return _SINKS_NAME.sub('"kafka-nb"', text)
+def plain_text(program: Program) -> str:
+    """The program's text with the format changed, and with what Spark demands."""
+    text = _SINKS_NAME.sub('"kafka-nb"', edited(program.text(), program.demands))
+    if text == program.text():
+        raise ValueError("nothing to edit: the program names no format")
+    return text

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+from pipeline import run_pipeline
 from program import MODE, UPDATE, Table
 from pyspark.sql import functions as F
-from pipeline import run_pipeline
 from users import CONNECTION_STRING, PASSWORD
 
 from spark_kafka_sink import foreach_batch, register  # noqa: F401 - for what Spark demands
