@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.spark.dead_letters import restore_dead_letters
     from spark_kafka_sink.spark.foreach_batch import foreach_batch
     from spark_kafka_sink.spark.listener import KafkaSinkListener
+    from spark_kafka_sink.spark.patch import patch_pyspark, unpatch_pyspark
     from spark_kafka_sink.spark.warm_up import WarmUpResult, warm_up
 
 __version__ = "0.3.0"
@@ -92,8 +93,10 @@ __all__ = [
     "WarmUpResult",
     "__version__",
     "foreach_batch",
+    "patch_pyspark",
     "register",
     "restore_dead_letters",
+    "unpatch_pyspark",
     "warm_up",
 ]
 
@@ -104,6 +107,8 @@ _LAZY = {
     "restore_dead_letters": "spark.dead_letters",
     "foreach_batch": "spark.foreach_batch",
     "KafkaSinkListener": "spark.listener",
+    "patch_pyspark": "spark.patch",
+    "unpatch_pyspark": "spark.patch",
     "WarmUpResult": "spark.warm_up",
     "warm_up": "spark.warm_up",
 }

@@ -39,8 +39,8 @@ class Advice(Enum):
     TOO_LARGE_FOR_TRANSACTION = (
         "Exactly-once: a batch of records is larger than the topic allows; the sink could not read "
         "the topic's limit, or it was lowered meanwhile",
-        "Grant this user DescribeConfigs on the topic, or set kafka.batch.size below its "
-        "max.message.bytes",
+        "Grant this user DescribeConfigs on the topic, or set kafka.max.request.size below "
+        "its max.message.bytes",
         "`MSG_SIZE_TOO_LARGE` with a partition (`TransactionFailed`)",
     )
     INVALID_TIMESTAMP = (

@@ -32,8 +32,8 @@ SPARKS = ("3.5", "4.0", "4.1", "4.2", "4.3")
 NAMES = ("lowest", "newest", *SPARKS)
 SMOKE = ["tests/integration/test_every_spark.py"]
 FILES = (
-    "columns dead_letters doctor end_of_rows exactly_once foreach_batch job reports schema_registry"
-    " streaming warm_up"
+    "columns dead_letters doctor end_of_rows exactly_once foreach_batch job patch reports"
+    " schema_registry streaming warm_up"
 )
 TESTS = ["tests/unit", "tests/mock_broker", *SMOKE]
 TESTS += [f"tests/integration/test_{name}.py" for name in FILES.split()]

@@ -133,11 +133,12 @@ def translate(
     notices = Notices() if notices is None else notices
     settings = _without_ignored(settings, notices)
     settings = {name: read_setting(name, value) for name, value in settings.items()}
+    settings = java_security.without_unused_login(settings, oauth_callback, notices)
     if msk_iam.is_wanted(settings):
         settings = msk_iam.translate_login(settings, oauth_callback, notices)
         oauth_callback = msk_iam.CALLBACK
     elif oauth_login.is_wanted(settings):
-        settings = oauth_login.translate_login(settings, notices)
+        settings = oauth_login.translate_login(settings, oauth_callback, notices)
     for name, value in settings.items():
         option = PREFIX + name
         if name in _NEEDS_TEXT and not value.strip():
@@ -163,6 +164,7 @@ def translate(
         **result,
         **timeouts(result, effective, specs, notices),
         **java_security.java_trust_store(settings),
+        **java_security.java_key_store(settings),
     }
     trust = next((f"{PREFIX}{name}" for name in java_security.TRUST if name in settings), "")
     return ClientSettings(tuple(sorted(merged.items())), oauth_callback, trust)
@@ -198,6 +200,10 @@ def _renamed(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
     result: dict[str, str] = {}
     for name, value in settings.items():
         target = RENAMED.get(name, name)
+        if name == "message.max.bytes" and "max.request.size" in settings:
+            # To Java, it is a broker's setting.
+            notices.ignore(PREFIX + name, f"{PREFIX}max.request.size wins")
+            continue
         if target in result:
             raise InvalidOption(f"{PREFIX}{name} sets {PREFIX}{target} a second time; keep one")
         result[target] = "0" if name in MINUS_ONE_IS_ZERO and value == "-1" else value
@@ -292,12 +298,27 @@ _MOST_COMPRESSION = 12  # librdkafka's
 
 _CONVERTED = java_security.REPLACED | frozenset(
     {
+        "batch.size",
         "compression.gzip.level",
         "compression.lz4.level",
         "compression.zstd.level",
         "ssl.endpoint.identification.algorithm",
     }
 )
+
+
+def _batch_size(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
+    """At least the default.
+
+    Java's bounds the batch of one partition, and a request has those of many. librdkafka's bounds
+    the request, which has one partition: Java's usual 16384 would make very many requests.
+    """
+    size = settings.get("batch.size")
+    if size is None:
+        return {}
+    if not _WHOLE_NUMBER.fullmatch(size):
+        return {"batch.size": size}  # which is rejected
+    return {"batch.size": str(max(int(size), int(DEFAULTS["batch.size"])))}
 
 
 def _compression_level(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
@@ -337,6 +358,7 @@ _CONVERTERS = (
     java_security.credentials,
     java_security.trust_store,
     java_security.key_store,
+    _batch_size,
     _compression_level,
     _endpoint_check,
     _constant_backoff,

@@ -1,23 +1,27 @@
-"""Java's JAAS strings, key stores and trust stores -> librdkafka's settings."""
+"""Java's logins with a password, key stores and trust stores -> librdkafka's settings."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 
+from spark_kafka_sink.config.jaas import JAAS, JAAS_OPTION, check_names, ignore, parsed_jaas
 from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.secret import Secret
 
+_KEY_STORE = "ssl.keystore.location"
+
 #: settings, named without ``kafka.``, that these functions replace
 REPLACED = frozenset(
     {
-        "sasl.jaas.config",
+        JAAS,
         "ssl.truststore.type",
         "ssl.truststore.location",
         "ssl.truststore.password",
         "ssl.keystore.type",
-        "ssl.keystore.location",
+        _KEY_STORE,
     }
 )
 
@@ -26,101 +30,105 @@ INSTEAD_OF_LOGIN_CLASSES = (
     "...client.id and ...client.secret, or oauth.callback, a function in Python"
 )
 
+_INSTEAD_OF_MODULES = (
+    f"{INSTEAD_OF_LOGIN_CLASSES}; for PLAIN or SCRAM, kafka.sasl.username and kafka.sasl.password"
+)
+
 INSTEAD_OF_KERBEROS = (
     "the client in the wheel confluent-kafka does not support Kerberos (GSSAPI, Java's default)"
 )
 
-_CONVERSION = (
-    "keytool -importkeystore -srckeystore store.jks -destkeystore store.p12 "
-    "-deststoretype PKCS12 && openssl pkcs12 -in store.p12 -nodes -out store.pem"
-)
-
 #: ``oidc``: librdkafka fetches tokens from an endpoint
 TOKEN_METHOD = "sasl.oauthbearer.method"  # noqa: S105 - a setting's name
-_UNSECURED = "enable.sasl.oauthbearer.unsecure.jwt"
+#: librdkafka makes tokens that nothing signs
+UNSECURED = "enable.sasl.oauthbearer.unsecure.jwt"
 OAUTH_MODULE = "OAuthBearerLoginModule"
+_SCRAM_MODULE = "ScramLoginModule"
+_TOKEN_LOGIN = "tokenauth"  # noqa: S105 - an option's name
+#: what librdkafka has no use for, unlike the mechanism
+_JAVAS_LOGIN = (JAAS, "sasl.client.callback.handler.class", "sasl.login.callback.handler.class")
 
 _TRUST_STORE = "ssl.truststore.location"
 #: settings that say whom to trust, the user names one of them
 TRUST = (_TRUST_STORE, "ssl.truststore.certificates", "ssl.ca.location", "ssl.ca.pem")
+
+#: of the key store, and of the key in it, which may have the same
+KEY_STORE_PASSWORDS = ("ssl.keystore.password", "ssl.key.password")
 
 _PKCS12_NAMES = (".p12", ".pfx")
 _PEM = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----)([A-Za-z0-9+/=\s]*)(-----END [A-Z0-9 ]+-----)")
 _PEM_LINE = 64
 _ESCAPED_BREAK = re.compile(r"\\[rn]")  # as secrets in JSON or in quotes have them
 
-_QUOTED = r"""(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"'=]+))"""
-_JAAS_OPTION = re.compile(rf"\s+([\w.]+)\s*=\s*{_QUOTED}")
-_JAAS = re.compile(rf"\s*([\w.$]+)\s+\w+((?:{_JAAS_OPTION.pattern})*)\s*;?\s*")
-_ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)")
-_CONTROLS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _JAAS_MECHANISMS: Mapping[str, tuple[str, ...]] = {
     "PlainLoginModule": ("PLAIN",),
-    "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    _SCRAM_MODULE: ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     OAUTH_MODULE: ("OAUTHBEARER",),  # oauth_login reads it then
+    "IAMLoginModule": ("AWS_MSK_IAM",),  # msk_iam reads it then
 }
 
 
-def credentials(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
+def without_unused_login(
+    settings: Mapping[str, str], oauth_callback: str, notices: Notices
+) -> dict[str, str]:
+    """``settings`` without a login in Java's names that the protocol does not use.
+
+    Java does not even read it then.
+    """
+    protocol = settings.get("security.protocol", "PLAINTEXT")
+    if protocol.lower().startswith("sasl"):
+        return dict(settings)
+    names = _JAVAS_LOGIN if oauth_callback else (*_JAVAS_LOGIN, "sasl.mechanism", "sasl.mechanisms")
+    for name in sorted(settings.keys() & set(names)):
+        notices.ignore(
+            f"kafka.{name}", f"kafka.security.protocol={protocol} has no login; SASL_SSL has one"
+        )
+    return {name: value for name, value in settings.items() if name not in names}
+
+
+def credentials(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
     """User name and password from the JAAS string; no InvalidOption shows the string."""
-    if "sasl.jaas.config" not in settings:
+    if JAAS not in settings:
         return {}
-    option = "kafka.sasl.jaas.config"
-    parsed = parsed_jaas(settings["sasl.jaas.config"])
+    parsed = parsed_jaas(settings[JAAS])
     if parsed is None:
         raise InvalidOption(
-            f"{option} is not of the form "
-            '`<LoginModule> required username="..." password="...";` (its text is not shown)',
-            option=option,
+            f"{JAAS_OPTION} is not of the form "
+            '`<LoginModule> required username="..." password="...";`, with one login module (its '
+            "text is not shown)",
+            option=JAAS_OPTION,
         )
     module, options = parsed
     if module not in _JAAS_MECHANISMS:
         is_kerberos = module.startswith("Krb5")
         raise InvalidOption(
-            f"{option}: only {', '.join(_JAAS_MECHANISMS)} are supported, not {module}; "
-            + (INSTEAD_OF_KERBEROS if is_kerberos else INSTEAD_OF_LOGIN_CLASSES),
-            option=option,
+            f"{JAAS_OPTION}: only {', '.join(_JAAS_MECHANISMS)} are supported, not {module}; "
+            + (INSTEAD_OF_KERBEROS if is_kerberos else _INSTEAD_OF_MODULES),
+            option=JAAS_OPTION,
         )
-    if (
-        settings.get("sasl.mechanism", settings.get("sasl.mechanisms"))
-        not in _JAAS_MECHANISMS[module]
-    ):
+    mechanism = settings.get("sasl.mechanism", settings.get("sasl.mechanisms"))
+    # In Java, PLAIN takes what either of these modules provides.
+    is_plain_of_scram = module == _SCRAM_MODULE and mechanism == "PLAIN"
+    if mechanism not in _JAAS_MECHANISMS[module] and not is_plain_of_scram:
         raise InvalidOption(
-            f"{option} uses {module}; set kafka.sasl.mechanism to "
+            f"{JAAS_OPTION} uses {module}; set kafka.sasl.mechanism to "
             + " or ".join(_JAAS_MECHANISMS[module])
         )
-    others = sorted(options.keys() - {"username", "password"})
-    if others:
+    if module == _SCRAM_MODULE and options.get(_TOKEN_LOGIN, "").lower() == "true":
         raise InvalidOption(
-            f"{option}: only username and password are supported; remove {', '.join(others)}",
-            option=option,
+            f"{JAAS_OPTION}: {_TOKEN_LOGIN}: this client does not support Kafka's delegation "
+            "tokens; log in with the password of a user instead, or with OAUTHBEARER or a client "
+            "certificate",
+            option=JAAS_OPTION,
         )
+    check_names(module, options.keys(), {"username", "password"})
     for name in ("username", "password"):
         if name not in options:
-            raise InvalidOption(f"{option} has no {name}", option=option)
+            raise InvalidOption(f"{JAAS_OPTION} has no {name}", option=JAAS_OPTION)
+    for name in sorted(options.keys() - {"username", "password", _TOKEN_LOGIN}):
+        ignore(name, f"Java's {module} does not read it", notices)
     # Only the password is secret: doctor's commands name the user.
     return {"sasl.username": str(options["username"]), "sasl.password": options["password"]}
-
-
-def parsed_jaas(text: str) -> tuple[str, dict[str, str]] | None:
-    """Login module, without its package, and its options; None if the text is malformed.
-
-    Raises nothing: a traceback with local variables would show the text.
-    """
-    matched = _JAAS.fullmatch(text)
-    if matched is None:
-        return None
-    options: dict[str, str] = {
-        name: Secret(_ESCAPE.sub(_unescaped, double or single) or bare)
-        for name, double, single, bare in _JAAS_OPTION.findall(matched[2])
-    }
-    return matched[1].rpartition(".")[2], options
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    # As java.io.StreamTokenizer does, which Java uses to read JAAS.
-    text = escape[1]
-    return chr(int(text, 8)) if text[0] in "01234567" else _CONTROLS.get(text, text)
 
 
 def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
@@ -132,7 +140,7 @@ def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
             f"SCRAM-SHA-512 or OAUTHBEARER; {INSTEAD_OF_KERBEROS}"
         )
     ways = ["a token endpoint (kafka.sasl.oauthbearer.*)"] * fetches_tokens(settings)
-    ways += [f"kafka.{_UNSECURED}=true"] * (settings.get(_UNSECURED, "").lower() == "true")
+    ways += [f"kafka.{UNSECURED}=true"] * (settings.get(UNSECURED, "").lower() == "true")
     ways += ["oauth.callback"] * bool(oauth_callback)
     if settings.get("sasl.mechanism", "").upper() == "OAUTHBEARER":
         if not ways:
@@ -186,22 +194,60 @@ def java_trust_store(settings: Mapping[str, str]) -> dict[str, str]:
     return {**named, "ssl.truststore.type": kind}
 
 
-def key_store(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
-    """Settings for a PEM or PKCS12 key store. For others, InvalidOption says how to convert."""
-    location = settings.get("ssl.keystore.location")
+def key_store(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
+    """Settings for a PEM or PKCS12 key store; of type JKS, see ``java_key_store``.
+
+    Raises InvalidOption for other types, which says how to convert the store.
+    """
+    location = settings.get(_KEY_STORE)
     if location is None:
         return {}
     kind = _store_type(settings, "keystore")
     if kind == "PEM":  # Java's PEM key store is one file with the key and its certificates
         return {"ssl.key.location": location, "ssl.certificate.location": location}
     if kind == "PKCS12":
-        return {"ssl.keystore.location": location}
+        return {_KEY_STORE: location}
+    if kind == "JKS":
+        if not _has_tls(settings):
+            notices.ignore(f"kafka.{_KEY_STORE}", "kafka.security.protocol has no TLS")
+        return {}
     raise InvalidOption(
-        f"kafka.ssl.keystore.location: this client cannot read a keystore of type {kind} (Java's "
-        f"default type is JKS). Convert it once: {_CONVERSION}; then set "
-        "kafka.ssl.keystore.type=PEM, kafka.ssl.keystore.location=store.pem and no "
-        "kafka.ssl.keystore.password"
+        f"kafka.{_KEY_STORE}: this client cannot read a keystore of type {kind}. Convert it once: "
+        f"{key_store_conversion(location, kind)}",
+        option=f"kafka.{_KEY_STORE}",
     )
+
+
+def java_key_store(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a key store of type JKS, Java's default, which the driver replaces.
+
+    They are its location and type, and its passwords. Nothing reads the store without TLS. Raises
+    InvalidOption if it has no password.
+    """
+    is_jks = _KEY_STORE in settings and _store_type(settings, "keystore") == "JKS"
+    if not is_jks or not _has_tls(settings):
+        return {}
+    if "ssl.keystore.password" not in settings:
+        raise InvalidOption(
+            f"kafka.{_KEY_STORE}: a keystore of type JKS needs kafka.ssl.keystore.password, as in "
+            "Java; set it, or set kafka.ssl.keystore.type=PEM if the file is PEM",
+            option=f"kafka.{_KEY_STORE}",
+        )
+    named = {name: settings[name] for name in KEY_STORE_PASSWORDS if name in settings}
+    return {**named, _KEY_STORE: settings[_KEY_STORE], "ssl.keystore.type": "JKS"}
+
+
+def key_store_conversion(location: str, kind: str) -> str:
+    """The command that converts a key store, and the settings for the result."""
+    return (
+        f"keytool -importkeystore -srckeystore {shlex.quote(location)} -srcstoretype {kind} "
+        "-destkeystore store.p12 -deststoretype PKCS12; then set kafka.ssl.keystore.type=PKCS12 "
+        f"and kafka.{_KEY_STORE}=store.p12, a file that all executors have"
+    )
+
+
+def _has_tls(settings: Mapping[str, str]) -> bool:
+    return settings.get("security.protocol", "").lower().endswith("ssl")
 
 
 def _store_type(settings: Mapping[str, str], store: str) -> str:

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_kafka_sink.config.java_security import (
-    OAUTH_MODULE,
-    TOKEN_METHOD,
-    parsed_jaas,
-)
+from spark_kafka_sink.config.jaas import JAAS, JAAS_OPTION, check_names, ignore, parsed_jaas
+from spark_kafka_sink.config.java_security import OAUTH_MODULE, TOKEN_METHOD, UNSECURED
 from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.secret import split_url
 
-_JAAS, _HANDLER = "sasl.jaas.config", "sasl.login.callback.handler.class"
+_HANDLER = "sasl.login.callback.handler.class"
 _KAFKAS = "org.apache.kafka.common.security.oauthbearer"
 _HANDLERS = (
     f"{_KAFKAS}.OAuthBearerLoginCallbackHandler",
     f"{_KAFKAS}.secured.OAuthBearerLoginCallbackHandler",  # before Kafka 4.0
     "io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler",
 )
+_STRIMZIS = _HANDLERS[-1]
 _SHADED = "kafkashaded."  # Databricks' prefix
 
 _URL = "sasl.oauthbearer.token.endpoint.url"
@@ -39,7 +37,46 @@ _OPTIONS: Mapping[str, str] = {
     "oauth.scope": _SCOPE,
     "oauth.token.endpoint.uri": _URL,
 }
-_EXTENSION = "extension_"
+_EXTENSIONS_OF_JAVA = ("extension_", "oauth.sasl.extension.")
+#: Strimzi's names begin so.
+_STRIMZI = "oauth."
+#: Options of Java's handler for tests
+_FOR_TESTS = "unsecuredLogin"
+
+_BY_CALLBACK = "set oauth.callback instead, a function in Python that "
+_ANOTHER_GRANT = _BY_CALLBACK + "asks for tokens in this way"
+_NOT_JWT = _BY_CALLBACK + "gets the tokens: the client fetches JWTs only"
+_NO_CLIENT_CERTIFICATE = (
+    "the client shows no certificate to the token endpoint; remove it if the endpoint needs none, "
+    "or " + _BY_CALLBACK + "gets the tokens"
+)
+_OPENSSL = "the client uses OpenSSL, which does not know Java's names; remove it"
+#: JAAS options with an effect that this client cannot have -> what to do
+_REJECTED: Mapping[str, str] = {
+    "metadataServerUrls": "logins at Confluent's metadata service are not supported; "
+    + _BY_CALLBACK
+    + "gets a token there, or log in with another mechanism",
+    "oauth.access.token": _BY_CALLBACK + "returns the token",
+    "oauth.access.token.location": _BY_CALLBACK + "reads the token from its file",
+    "oauth.audience": _ANOTHER_GRANT,
+    "oauth.client.assertion": _ANOTHER_GRANT,
+    "oauth.client.assertion.location": _ANOTHER_GRANT,
+    "oauth.password.grant.password": _ANOTHER_GRANT,
+    "oauth.password.grant.username": _ANOTHER_GRANT,
+    "oauth.refresh.token": _ANOTHER_GRANT,
+    "oauth.refresh.token.location": _ANOTHER_GRANT,
+}
+#: the same of the connection to a token endpoint, if that has TLS
+_REJECTED_WITH_TLS: Mapping[str, str] = {
+    "ssl.cipher.suites": _OPENSSL,
+    "ssl.engine.factory.class": _OPENSSL,
+    "ssl.key.password": _NO_CLIENT_CERTIFICATE,
+    "ssl.keystore.certificate.chain": _NO_CLIENT_CERTIFICATE,
+    "ssl.keystore.key": _NO_CLIENT_CERTIFICATE,
+    "ssl.keystore.location": _NO_CLIENT_CERTIFICATE,
+    "ssl.provider": _OPENSSL,
+}
+_TRUST = ("https.ca.location", "https.ca.pem")
 
 _CREDENTIALS = "client_credentials"  # the default of sasl.oauthbearer.grant.type
 #: the other grant type needs one of them
@@ -54,51 +91,145 @@ def is_wanted(settings: Mapping[str, str]) -> bool:
     return mechanism.upper() == "OAUTHBEARER"
 
 
-def translate_login(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
+def translate_login(
+    settings: Mapping[str, str], oauth_callback: str, notices: Notices
+) -> dict[str, str]:
     """``settings`` in librdkafka's names; raises InvalidOption, which shows no JAAS string.
 
     A JAAS string of another login module stays as it is.
     """
     result = dict(settings)
-    handler = result.pop(_HANDLER, _HANDLERS[0])
-    if handler.removeprefix(_SHADED) not in _HANDLERS:
+    handler = result.pop(_HANDLER, "").removeprefix(_SHADED)
+    if handler and handler not in _HANDLERS:
         raise InvalidOption(
             f"kafka.{_HANDLER}={handler} is not supported: name Java's own, {_HANDLERS[0]}; or "
             "remove it, and set oauth.callback, a function in Python that makes the tokens",
             option=f"kafka.{_HANDLER}",
         )
-    parsed = parsed_jaas(result.get(_JAAS, ""))
+    parsed = parsed_jaas(result.get(JAAS, ""))
     if parsed is not None and parsed[0] == OAUTH_MODULE:
-        del result[_JAAS]
-        for name, value in _login(parsed[1]).items():
-            if name in result:
-                raise InvalidOption(f"kafka.{name} and kafka.{_JAAS} set the same thing; keep one")
-            result[name] = value
+        del result[JAAS]
+        options = {
+            name: value for name, value in parsed[1].items() if _is_read(name, handler, notices)
+        }
+        _add_login(options, result)
+        _check_others(options, result, handler, notices, has_callback=bool(oauth_callback))
     if _URL in result:
         # In Java, only other login classes work without it.
         result.setdefault(TOKEN_METHOD, "oidc")
     return result
 
 
-def _login(options: Mapping[str, str]) -> dict[str, str]:
-    """librdkafka's settings for JAAS options, whose values are all Secrets."""
-    result: dict[str, str] = {}
-    extensions: list[str] = []
+def _is_read(name: str, handler: str, notices: Notices) -> bool:
+    """Whether the handler knows such names; "" may be any.
+
+    Credentials have different names in Kafka's and Strimzi's handlers, and are taken from both.
+    """
+    is_read = not handler or name in _OPTIONS or name.startswith(_EXTENSIONS_OF_JAVA)
+    is_read = is_read or name.startswith(_STRIMZI) == (handler == _STRIMZIS)
+    if not is_read:
+        ignore(name, f"Java's {handler.rpartition('.')[2]} does not read it", notices)
+    return is_read
+
+
+def _add_login(options: Mapping[str, str], result: dict[str, str]) -> None:
+    """Add librdkafka's settings for the JAAS options that it has."""
+    login: dict[str, str] = {}
     for name, value in options.items():
-        if name in _OPTIONS:
-            setting = _OPTIONS[name]
-            result[setting] = value if setting == _SECRET else str(value)
-        elif name.startswith(_EXTENSION):
-            extensions.append(f"{name.removeprefix(_EXTENSION)}={_escaped(value)}")
-        else:
+        if name not in _OPTIONS:
+            continue
+        setting = _OPTIONS[name]
+        if login.get(setting, value) != value:
+            names = " and ".join(each for each in options if _OPTIONS.get(each) == setting)
             raise InvalidOption(
-                f"kafka.{_JAAS}: {name} is not supported with {OAUTH_MODULE}; allowed: "
-                f"{', '.join(_OPTIONS)}, {_EXTENSION}... (trust for the token endpoint: "
-                "kafka.https.ca.location)"
+                f"{JAAS_OPTION}: {names} set the same thing; keep one", option=JAAS_OPTION
             )
+        login[setting] = value if setting == _SECRET else str(value)
+    extensions = [
+        f"{name.removeprefix(prefix)}={_escaped(value)}"
+        for name, value in options.items()
+        for prefix in _EXTENSIONS_OF_JAVA
+        if name.startswith(prefix)
+    ]
     if extensions:
-        result[_EXTENSIONS] = ",".join(extensions)
-    return result
+        login[_EXTENSIONS] = ",".join(extensions)
+    for name, value in login.items():
+        if name in result:
+            raise InvalidOption(f"kafka.{name} and {JAAS_OPTION} set the same thing; keep one")
+        result[name] = value
+
+
+def _check_others(
+    options: Mapping[str, str],
+    result: dict[str, str],
+    handler: str,
+    notices: Notices,
+    *,
+    has_callback: bool,
+) -> None:
+    """Note the options that Java ignores, or that only tune it; raise InvalidOption for others.
+
+    ``result`` gets the authorities to trust at the token endpoint, if they are PEM. None of these
+    options has an effect on the tokens of a callback.
+    """
+    others = {
+        name: value
+        for name, value in options.items()
+        if name not in _OPTIONS and not name.startswith(_EXTENSIONS_OF_JAVA)
+    }
+    check_names(OAUTH_MODULE, options.keys(), _OPTIONS.keys())
+    has_tls = result.get(_URL, "").lower().startswith("https:")
+    has_tokens = bool(handler) or _URL in result or result.get(UNSECURED, "").lower() == "true"
+    _add_trust(others, result, has_tls)
+    for name, value in sorted(others.items()):
+        advice = _advice(name, value, has_tls=has_tls, has_tokens=has_tokens)
+        if advice and not has_callback:
+            raise InvalidOption(f"{JAAS_OPTION}: {name}: {advice}", option=JAAS_OPTION)
+        reason = f"no effect on the login with {OAUTH_MODULE}"
+        is_tls = name.removeprefix(_STRIMZI).startswith("ssl.")
+        ignore(name, "it configures Java's TLS" if is_tls else reason, notices)
+
+
+def _advice(name: str, value: str, *, has_tls: bool, has_tokens: bool) -> str:
+    """What to do about an option with an effect that this client cannot have, else ""."""
+    if name in _REJECTED:
+        return _REJECTED[name]
+    if has_tls and name in _REJECTED_WITH_TLS:
+        return _REJECTED_WITH_TLS[name]
+    opposite = {"oauth.access.token.is.jwt": "false", "oauth.tokens.not.jwt": "true"}
+    if opposite.get(name) == value.lower():
+        return _NOT_JWT
+    if name == "oauth.client.credentials.grant.type" and value != _CREDENTIALS:
+        return _ANOTHER_GRANT
+    if name.startswith(_FOR_TESTS) and not has_tokens:
+        return (
+            "Java's client makes tokens of this that nothing signs, for tests. To do so here, set "
+            f"kafka.{UNSECURED}=true and kafka.sasl.oauthbearer.config=principal=<user name>; "
+            f"for signed ones, set kafka.{_URL} or oauth.callback"
+        )
+    return ""
+
+
+def _add_trust(others: dict[str, str], result: dict[str, str], has_tls: bool) -> None:
+    """Move a PEM trust store from ``others`` to ``result``; raises InvalidOption for others."""
+    if not has_tls or not result.keys().isdisjoint(_TRUST):
+        return
+    for prefix in ("", _STRIMZI):
+        store = f"{prefix}ssl.truststore"
+        location, text = (others.get(f"{store}.{name}") for name in ("location", "certificates"))
+        if location is None and text is None:
+            continue
+        if others.get(f"{store}.type", "").upper() != "PEM":
+            raise InvalidOption(
+                f"{JAAS_OPTION}: {store}.*: the client reads only PEM for the token "
+                "endpoint. Convert the store once: keytool -list -rfc -keystore store.jks > "
+                f"store.pem; then set kafka.{_TRUST[0]}=store.pem; they have no effect beside it",
+                option=JAAS_OPTION,
+            )
+        for name in ("location", "certificates", "type"):
+            others.pop(f"{store}.{name}", None)
+        setting = _TRUST[0] if text is None else _TRUST[1]
+        result[setting] = str(location if text is None else text)
 
 
 def _escaped(extension: str) -> str:
@@ -119,7 +250,7 @@ def check_endpoint(settings: Mapping[str, str]) -> None:
         missing.append(" or ".join(f"kafka.{name}" for name in _ASSERTIONS))
     if missing:
         raise InvalidOption(
-            f"tokens of an identity provider need {', '.join(missing)}; kafka.{_JAAS} with "
+            f"tokens of an identity provider need {', '.join(missing)}; {JAAS_OPTION} with "
             f"{OAUTH_MODULE} may have clientId and clientSecret instead"
         )
     if settings[_URL].lower().startswith("file:"):

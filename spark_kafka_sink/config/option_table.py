@@ -57,7 +57,7 @@ BUFFER_MEMORY = Option(
     maximum=2**31 * 1024 - 1024,  # librdkafka counts KiB in 31 bits
     meaning="Bytes that the unacknowledged records of one Python worker may occupy, over all "
     f"topics: their Arrow batches in full, plus {BYTES_PER_RECORD} per record, and the headers "
-    f"that dead letters add. Not less than `{MAX_REQUEST_SIZE}`.",
+    f"that dead letters add. If `{MAX_REQUEST_SIZE}` is larger, that applies.",
 )
 MAX_BLOCK_MS = Option(
     "kafka.max.block.ms",
@@ -230,7 +230,8 @@ CLIENT_SETTINGS = Option(
     if_absent="the client's",
     meaning="Any other setting of the Java producer under its Java name, such as "
     "`kafka.linger.ms`, `kafka.compression.type` or `kafka.sasl.jaas.config`, and librdkafka's "
-    "settings that Java lacks. A setting that cannot be translated is rejected with the reason.",
+    "settings that Java lacks. Others are [ignored or "
+    "rejected](#what-is-ignored-and-what-is-rejected).",
 )
 VALUE_FORMAT = Option(
     "value.format",

@@ -144,6 +144,16 @@ def check_for_format(options: SinkOptions) -> None:
         )
 
 
+def check_for_batch(options: SinkOptions) -> None:
+    """Raise InvalidOption for options that only a stream can have."""
+    if options.exactly_once is not None:
+        raise InvalidOption(
+            "delivery.guarantee=exactly-once needs a streaming query, whose checkpoint gives "
+            "every micro-batch an id; a batch write has none. Use writeStream with "
+            "trigger(availableNow=True), and inside foreachBatch the function foreach_batch"
+        )
+
+
 def drop_exactly_once(options: Mapping[str, str]) -> dict[str, str]:
     """The options without those for exactly-once."""
     left_out = {option.name for option in (table.DELIVERY_GUARANTEE, *table.ONLY_WITH_EXACTLY_ONCE)}

@@ -48,8 +48,8 @@ class ClientSettings(Mapping[str, str]):
 
     @property
     def max_batch_bytes(self) -> int:
-        """The largest batch of several records, uncompressed."""
-        return int(self["batch.size"])
+        """The largest batch of several records, uncompressed; librdkafka obeys both settings."""
+        return min(int(self["batch.size"]), self.max_request_bytes)
 
     @property
     def compresses(self) -> bool:

@@ -57,11 +57,11 @@ def token(configuration: str) -> tuple[str, float]:
     login = json.loads(configuration)
     region, role = login["region"], login.get("awsRoleArn")
     try:
-        if role is not None:
+        if "awsProfileName" in login:  # first, as in Java
+            value, _ = Provider.generate_auth_token_from_profile(region, login["awsProfileName"])
+        elif role is not None:
             session = login.get("awsRoleSessionName", _ROLE_SESSION_NAME)
             value, _ = Provider.generate_auth_token_from_role_arn(region, role, session)
-        elif "awsProfileName" in login:
-            value, _ = Provider.generate_auth_token_from_profile(region, login["awsProfileName"])
         else:
             value, _ = Provider.generate_auth_token(region)
     except AttributeError:

@@ -14,16 +14,25 @@ from pathlib import Path
 from stat import S_ISREG
 
 from spark_kafka_sink.advice import settings_rejected
-from spark_kafka_sink.config.java_security import TOKEN_METHOD
+from spark_kafka_sink.config.java_security import (
+    KEY_STORE_PASSWORDS,
+    TOKEN_METHOD,
+    key_store_conversion,
+)
 from spark_kafka_sink.config.msk_iam import CALLBACK
+from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.aws_signer import add_region
+from spark_kafka_sink.connection.key_store import JCEKS, JKS, read_jks
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.client import Client
 
 _CLOSE_SECONDS = 5.0
+
+_KEY_STORE = "ssl.keystore.location"
+_DER = b"\x30"  # what PKCS #12 begins with
 
 _TRUST_STORE = "kafka.ssl.truststore"
 _PASSWORD_VARIABLE = "SPARK_KAFKA_SINK_STORE_PASSWORD"  # noqa: S105 - the name of a variable
@@ -43,7 +52,8 @@ def complete(options: SinkOptions) -> SinkOptions:
     """Parsed options with what tasks could not find out, after librdkafka has checked all settings.
 
     Needs the driver's machine: its Java if the trust store is in one of Java's formats, which may
-    take a minute, and its environment if the servers do not show the region of Amazon's cluster.
+    take a minute, its file of a key store of type JKS, and its environment if the servers do not
+    show the region of Amazon's cluster.
     Raises InvalidOption.
     """
     client = completed(options.producer.client)
@@ -52,13 +62,15 @@ def complete(options: SinkOptions) -> SinkOptions:
 
 
 def completed(settings: ClientSettings) -> ClientSettings:
-    """Settings without Java's trust store, and with Amazon's region; raises InvalidOption."""
+    """Settings without Java's stores, and with Amazon's region; raises InvalidOption."""
     pairs = dict(settings)
     location = pairs.pop("ssl.truststore.location", None)
     if location is not None:
         kind = pairs.pop("ssl.truststore.type")
         password = pairs.pop("ssl.truststore.password", None)
         pairs["ssl.ca.pem"] = _store_certificates(location, kind, password)
+    if pairs.pop("ssl.keystore.type", None) is not None:
+        _replace_key_store(pairs)
     if settings.oauth_callback == CALLBACK:
         name = "sasl.oauthbearer.config"
         pairs[name] = add_region(pairs[name], pairs["bootstrap.servers"])
@@ -80,6 +92,44 @@ def _check_together(settings: ClientSettings) -> None:
     except ValueError as error:
         raise InvalidOption(". ".join(settings_rejected(str(error)))) from None
     client.close(Deadline(_CLOSE_SECONDS))
+
+
+def _replace_key_store(pairs: dict[str, str]) -> None:
+    """Put the key and the certificates of a key store of Java's in the place of its file.
+
+    Java reads PKCS #12 as JKS, too, and writes it since version 9; such a file stays as it is.
+    Raises InvalidOption.
+    """
+    location = pairs[_KEY_STORE]
+    try:
+        content = Path(location).read_bytes()
+    except OSError as error:
+        raise _unusable(location, str(error.strerror)) from None
+    if content.startswith(_DER):
+        return
+    del pairs[_KEY_STORE]
+    passwords = [pairs.pop(name) for name in KEY_STORE_PASSWORDS if name in pairs]
+    if not content.startswith(JKS):
+        kind = "JCEKS" if content.startswith(JCEKS) else "neither JKS nor PKCS12"
+        raise _unusable(location, f"it is {kind}")
+    try:
+        entry = read_jks(content, passwords[0], passwords[-1])
+    except ValueError as error:
+        raise _unusable(location, str(error)) from None
+    for name, text in (("ssl.key.pem", entry.key), ("ssl.certificate.pem", entry.chain)):
+        if name in pairs:
+            raise InvalidOption(f"{PREFIX}{name} and {PREFIX}{_KEY_STORE}: keep one")
+        pairs[name] = text
+
+
+def _unusable(location: str, reason: str) -> InvalidOption:
+    option = f"{PREFIX}{_KEY_STORE}"
+    return InvalidOption(
+        f"{option}={location} cannot be read as JKS on the driver: {reason}. Correct {option}, "
+        ".type or .password, or kafka.ssl.key.password; or convert the store once, with "
+        f"-srcalias to choose one of several keys: {key_store_conversion(location, 'JKS')}",
+        option=option,
+    )
 
 
 # --- a trust store in one of Java's own formats, read by Java itself ------------------------------

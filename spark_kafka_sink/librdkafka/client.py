@@ -241,8 +241,8 @@ class Client:
     def undivided(self, topic: str, partitions: Sequence[int]) -> Iterator[None]:
         """Send nothing of these partitions meanwhile, so that what is enqueued leaves in one batch.
 
-        One for each partition, if ``batch.size`` allows it. Waits only for the client's main thread
-        (``rd_kafka_pause_partitions``, which works for producers, too).
+        One for each partition, if the client's settings allow it. Waits only for the client's main
+        thread (``rd_kafka_pause_partitions``, which works for producers, too).
         """
         handle, opened = self.handle, self.open_topic(topic)
         paused = c.partition_list_new(len(partitions))

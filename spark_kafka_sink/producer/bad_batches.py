@@ -11,9 +11,9 @@ state    while                                    what is passed to the client
 OPEN     none of the others                       every request at once, in the order of the sends
 UNPROVEN the topic's limits are not known, and    for each partition as much as was accepted at once
          its brokers have not accepted a batch    before, and one larger batch; nothing more until
-         of half the client's ``batch.size``      all are reported
+         of half the client's largest             all are reported
 SMALL    the topic's largest batch is smaller     once nothing of the topic is unreported: one batch
-         than the client's ``batch.size``         per partition
+         than the client's                        per partition
 MUTED    from the first retry until all retries   once nothing of the topic is unreported: the next
          are reported; wins over the others       retry of each partition; sends wait
 ======== ======================================== ==================================================

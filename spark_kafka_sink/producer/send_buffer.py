@@ -201,7 +201,10 @@ class SendBuffer:
         """Partition and check the request's records, unless that was done before."""
         if request.messages is not None:
             return Checked()
-        partitioned = self._partitioner.partition(request.records, partitions)
+        follows_others = self._client.has_unreported(request.delivery.topic)
+        partitioned = self._partitioner.partition(
+            request.records, partitions, follows_others=follows_others
+        )
         return self._bad_batches.check(request, partitioned)
 
     def _enqueue(self, request: SendRequest) -> list[FailedRecords]:

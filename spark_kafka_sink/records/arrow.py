@@ -37,7 +37,8 @@ from spark_kafka_sink.records.rejection import (
     rejected_records,
 )
 
-#: by column: the header with the id of its schema, as Confluent's serializers name it
+#: by column: the header with the id of its schema, as Confluent's serializers name it; their
+#: deserializers look for it before they look at the prefix
 ID_HEADERS: Mapping[str, bytes] = {"key": b"__key_schema_id", "value": b"__value_schema_id"}
 
 
@@ -159,10 +160,15 @@ def _add_schema_ids(records: RecordColumns, serialized: Serialized) -> RecordCol
     for name, count in serialized.id_bytes.items():
         field = COLUMNS[name].field
         changed[field] = replace(getattr(records, field), id_bytes=count)
+    headers = records.headers
+    if headers is not None and serialized.id_bytes:
+        # Those of a row that was copied from Kafka are about the bytes that it had there.
+        stale = {ID_HEADERS[name] for name in serialized.id_bytes}
+        changed["headers"] = headers = headers.without(stale.__contains__)
     if serialized.id_headers:
         names = [ID_HEADERS[name] for name in serialized.id_headers]
         ids = list(serialized.id_headers.values())
-        changed["headers"] = appended(records.headers, names, ids, len(records))
+        changed["headers"] = appended(headers, names, ids, len(records))
     return replace(records, **changed) if changed else records
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,7 +40,9 @@ class HeaderColumn:
 
     ``names`` (per header, an index into ``unique_names``), ``values`` (null allowed).
     ``other_buffers`` has an entry for each header that was appended to every record, at its end: it
-    keeps the memory of these values alive.
+    keeps the memory of these values alive. ``left_out``: names of headers that rows have and their
+    records do not have; ``own_places`` (per header): its place among all headers of its row; None
+    if none is left out.
     """
 
     starts: npt.NDArray[np.int64]
@@ -48,18 +50,49 @@ class HeaderColumn:
     unique_names: Sequence[bytes]
     values: BytesColumn
     other_buffers: tuple[npt.NDArray[np.uint8], ...] = ()
+    left_out: frozenset[bytes] = frozenset()
+    own_places: npt.NDArray[np.int64] | None = None
+
+    @property
+    def places(self) -> npt.NDArray[np.int64]:
+        """Per header its place, from 0, among all headers of its row."""
+        if self.own_places is not None:
+            return self.own_places
+        return np.arange(len(self.names)) - np.repeat(self.starts[:-1], np.diff(self.starts))
+
+    def without(self, is_left_out: Callable[[bytes], bool]) -> HeaderColumn:
+        """The headers without those of such names."""
+        left_out = [is_left_out(name) for name in self.unique_names]
+        if not any(left_out):
+            return self
+        is_kept = ~np.array(left_out)[self.names]
+        starts = np.concatenate([[0], np.cumsum(is_kept)])[self.starts]
+        return replace(
+            self._select(np.flatnonzero(is_kept), starts),
+            left_out=self.left_out.union(filter(is_left_out, self.unique_names)),
+            own_places=self.places[is_kept],
+        )
 
     def appended_only(self) -> HeaderColumn:
         """The appended headers, without those that the records had before."""
         ends, width = self.starts[1:], len(self.other_buffers)
         kept, starts = ranges(ends - width, np.full(len(ends), width))
-        return replace(self, starts=starts, names=self.names[kept], values=self.values.take(kept))
+        return self._select(kept, starts)
 
     def take(self, indices: npt.NDArray[np.int64]) -> HeaderColumn:
         counts = self.starts[1:] - self.starts[:-1]
         headers, starts = ranges(self.starts[:-1][indices], counts[indices])
+        return self._select(headers, starts)
+
+    def _select(
+        self, headers: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
+    ) -> HeaderColumn:
         return replace(
-            self, starts=starts, names=self.names[headers], values=self.values.take(headers)
+            self,
+            starts=starts,
+            names=self.names[headers],
+            values=self.values.take(headers),
+            own_places=None if self.own_places is None else self.own_places[headers],
         )
 
 
@@ -124,6 +157,10 @@ def appended(
     kept = np.arange(len(originals.names)) + np.repeat(width * np.arange(count), counts)
     codes[kept] = originals.names
     addresses[kept], lengths[kept] = originals.values.addresses, originals.values.lengths
+    places = None
+    if originals.own_places is not None:
+        places = np.zeros_like(codes)  # no row has what is added
+        places[kept] = originals.own_places
     for position, column in enumerate(added):
         slots: npt.NDArray[np.int64] = starts[1:] - width + position
         codes[slots] = len(originals.unique_names) + position
@@ -135,6 +172,8 @@ def appended(
         # A fingerprint reads this buffer, and omits what was added: the ids of schemas.
         BytesColumn(addresses, lengths, originals.values.buffer),
         (*originals.other_buffers, *(column.buffer for column in added)),
+        originals.left_out,
+        places,
     )
 
 

@@ -4,11 +4,15 @@ Names of the headers: ``kafka-nb.error``, ``.message``, ``.topic``, ``.partition
 column said), ``.query.id``, ``.batch.id``, ``.task.partition`` and ``.row`` (counted from 0 in its
 task). ``.timestamp`` (milliseconds since the epoch) is there only if the dead letter cannot keep
 the record's own timestamp, and ``.headers`` (JSON) only if its headers cannot be sent.
+
+A row that was read from a dead letter topic may bring such headers along; its new dead letter has
+none of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -91,9 +95,12 @@ def _dead_letters(
     if has_new_timestamp and timestamps is not None:
         columns["timestamp"], timestamps = _kept_timestamps(timestamps, rejected), None
     originals = records.headers
-    if has_headers_as_json and originals is not None and rejected.headers_json is not None:
-        columns["headers"] = rejected.headers_json
-        originals = originals.appended_only()  # the ids of schemas
+    if originals is not None:
+        originals = originals.without(_is_about_a_rejection)
+        if has_headers_as_json and rejected.headers_json is not None:
+            left_out = originals.left_out
+            columns["headers"] = [_kept_json(text, left_out) for text in rejected.headers_json]
+            originals = originals.appended_only()  # the ids of schemas
     texts = {name: [_encoded(value) for value in column] for name, column in columns.items()}
     names = [(PREFIX + name).encode() for name in columns]
     added = _columns(texts.values())
@@ -105,6 +112,20 @@ def _dead_letters(
         own_bytes=records.own_bytes + len(added[0].buffer),
         **_no_kept_numbers(),
     )
+
+
+def _is_about_a_rejection(name: bytes) -> bool:
+    return name.startswith(PREFIX.encode())
+
+
+def _kept_json(text: bytes | None, left_out: Collection[bytes]) -> bytes | None:
+    """The headers of a row as JSON, without those that its dead letter does not keep."""
+
+    def is_kept(header: dict[str, str | None] | None) -> bool:
+        name = ((header or {}).get("key") or "").encode()
+        return not (_is_about_a_rejection(name) or name in left_out)
+
+    return text and json.dumps(list(filter(is_kept, json.loads(text)))).encode()
 
 
 def _kept_timestamps(

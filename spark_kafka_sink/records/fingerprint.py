@@ -125,18 +125,15 @@ def _column_hashes(column: Column, values: Any) -> _Words:
 
 def _header_hashes(headers: HeaderColumn) -> _Words:
     """0 for a record without headers; their order within a record counts."""
-    counts = np.diff(headers.starts)
     names = np.array([_text_hash(name) for name in headers.unique_names], dtype=np.uint64)
     is_id_name = np.array([name in _ID_NAMES for name in headers.unique_names], dtype=bool)
     is_id = is_id_name[headers.names]
     contents = _string_hashes(_nulled(is_id, headers.values)) + _NAME
     if len(names):
         contents += _mixed(names[headers.names])
-    _, begins = ranges(headers.starts[:-1], counts)
-    number = np.arange(begins[-1], dtype=np.int64) - np.repeat(begins[:-1], counts)
-    hashes = _mixed(contents + number.view(np.uint64) * _HEADER)
-    hashes[is_id] = 0  # they are the last ones of their records
-    return _sums(hashes, begins)
+    hashes = _mixed(contents + headers.places.view(np.uint64) * _HEADER)
+    hashes[is_id] = 0  # with or without them, the places of the others are the same
+    return _sums(hashes, headers.starts)
 
 
 def _nulled(rows: npt.NDArray[np.bool_], column: BytesColumn) -> BytesColumn:

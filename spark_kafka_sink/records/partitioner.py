@@ -13,6 +13,17 @@ from spark_kafka_sink.records.columns import BytesColumn, RecordColumns
 
 UNASSIGNED = -1
 
+# Java's default of ``batch.size``, after which its partitioner goes on to another partition.
+_SHARE_BYTES = 16_384
+# The client sends a request for each share, and many small requests cost throughput: with 64
+# partitions and sends of 1 MB one after the other, 64 shares cost a quarter of it, 4 nothing. So
+# only a send that follows no other one is spread further; many in a row are even all the same.
+_MOST_SMALL_SHARES = 16
+_MOST_SMALL_SHARES_IN_A_ROW = 4
+_LARGE_SHARE_BYTES = 262_144
+# Of a record without key and headers, in addition to its value: seven fields of a byte or two.
+_RECORD_OVERHEAD_BYTES = 8
+
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
 _POSITIVE = np.uint32(0x7FFFFFFF)
@@ -63,24 +74,35 @@ class PartitionedRecords:
 
 
 class Partitioner:
-    """Spreads records without a key over the available partitions: one partition per send.
+    """Spreads records without a key over the available partitions: a run of rows to each.
 
-    Like Java's sticky partitioner, which uses one partition until a batch is full. With
-    ``is_rack_aware``, only over those that are near, if there are any (KIP-1123).
+    Like Java's sticky partitioner, which uses one partition until a batch is full. The records of a
+    send are divided into equal shares (``share_count``), at most one for each partition; the next
+    send begins with another partition. With ``is_rack_aware``, only partitions that are near are
+    used, if there are any (KIP-1123).
     """
 
     def __init__(self, *, is_rack_aware: bool = False) -> None:
         self._is_rack_aware = is_rack_aware
-        self._sends: dict[str, int] = {}  # per topic, starting at a random number
+        self._next: dict[str, int] = {}  # per topic, starting at a random number
 
-    def partition(self, records: RecordColumns, partitions: TopicPartitions) -> PartitionedRecords:
-        """Group records by partition; if their number is unknown, the client chooses later."""
+    def partition(
+        self, records: RecordColumns, partitions: TopicPartitions, *, follows_others: bool
+    ) -> PartitionedRecords:
+        """Group records by partition; if their number is unknown, the client chooses later.
+
+        ``follows_others``: whether records of the same topic are still on their way.
+        """
         if not partitions.count:
             return unpartitioned(records)
-        choices = self._choices(partitions)
-        sends = self._sends.get(records.topic, random.randrange(partitions.count))  # noqa: S311
-        self._sends[records.topic] = sends + 1
-        return group_by_partition(records, partitions.count, choices[sends % len(choices)])
+        choices = np.array(self._choices(partitions), dtype=np.int32)
+        first = self._next.get(records.topic, random.randrange(partitions.count))  # noqa: S311
+        shares, count = _shares(records, len(choices), follows_others=follows_others)
+        # If each partition has got a share, the next send begins with another one all the same.
+        self._next[records.topic] = first + (count % len(choices) or 1)
+        return group_by_partition(
+            records, partitions.count, choices[(first + shares) % len(choices)]
+        )
 
     def _choices(self, partitions: TopicPartitions) -> Sequence[int]:
         if self._is_rack_aware and partitions.near:
@@ -90,47 +112,69 @@ class Partitioner:
     def forget(self, topics: Iterable[str]) -> None:
         """Forget topics that are no longer in use."""
         for topic in topics:
-            self._sends.pop(topic, None)
+            self._next.pop(topic, None)
+
+
+def share_count(total_bytes: int, *, follows_others: bool) -> int:
+    """Into how many shares a send of as many bytes may be divided; 0 for very few bytes."""
+    most = _MOST_SMALL_SHARES_IN_A_ROW if follows_others else _MOST_SMALL_SHARES
+    return max(min(total_bytes // _SHARE_BYTES, most), total_bytes // _LARGE_SHARE_BYTES)
+
+
+def _shares(
+    records: RecordColumns, most: int, *, follows_others: bool
+) -> tuple[npt.NDArray[np.int64], int]:
+    """The share of each record (int64[records], or int64[1] for all), and how many there are.
+
+    The shares contain about the same bytes of records without a key and partition. There are at
+    most ``most``.
+    """
+    sizes = records.values.lengths + _RECORD_OVERHEAD_BYTES
+    if records.keys is not None:
+        sizes *= records.keys.addresses == 0
+    if records.partitions is not None:
+        sizes *= records.partitions < 0
+    total = int(sizes.sum())
+    count = min(most, share_count(total, follows_others=follows_others))
+    if count <= 1:
+        return np.zeros(1, dtype=np.int64), 1
+    return np.minimum((np.cumsum(sizes) - sizes) * count // total, count - 1), count
 
 
 def group_by_partition(
-    records: RecordColumns, partition_count: int, sticky_partition: int
+    records: RecordColumns, partition_count: int, keyless: int | npt.NDArray[np.int32]
 ) -> PartitionedRecords:
-    """Assign a partition to every record and sort the records by it.
+    """Assign a partition to every record and group the records by it.
 
     The column ``partition`` decides, then the key (murmur2 modulo ``partition_count``). Records
-    with neither go to ``sticky_partition``.
+    with neither go to ``keyless``: one partition for all, or one for each record, of which equal
+    ones are side by side.
     """
-    if records.partitions is None and (records.keys is None or partition_count == 1):
-        return _one_group(records, sticky_partition)
-    if records.keys is None:
-        chosen = np.full(len(records), sticky_partition, dtype=np.int32)
-    else:
-        hashes = (murmur2(records.keys) & _POSITIVE).astype(np.int32)
-        chosen = hashes % np.int32(partition_count)
-        chosen[records.keys.addresses == 0] = sticky_partition
+    if not len(records):
+        return unpartitioned(records)
+    chosen = np.broadcast_to(np.asarray(keyless, dtype=np.int32), len(records))
+    order = np.arange(len(records), dtype=np.int64)
+    if records.keys is not None and partition_count > 1:
+        by_key = (murmur2(records.keys) & _POSITIVE).astype(np.int32) % np.int32(partition_count)
+        chosen = np.where(records.keys.addresses == 0, chosen, by_key)
     if records.partitions is not None:
         chosen = np.where(records.partitions < 0, chosen, records.partitions)
-    if len(chosen) == 0 or chosen.min() == chosen.max():
-        return _one_group(records, int(chosen[0]) if len(chosen) else sticky_partition)
-    # numpy radix-sorts 16-bit integers, several times faster than wider ones.
-    narrow = chosen.astype(np.uint16) if chosen.max() < 2**16 else chosen
-    order = np.argsort(narrow, kind="stable")
-    ordered = chosen[order]
-    edges = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    starts = np.concatenate([[0], edges, [len(ordered)]])
-    return PartitionedRecords(records.take(order), ordered[starts[:-1]], starts, order)
+    is_grouped = records.partitions is None and (records.keys is None or partition_count == 1)
+    if not is_grouped and chosen.min() != chosen.max():
+        # numpy radix-sorts 16-bit integers, several times faster than wider ones.
+        narrow = chosen.astype(np.uint16) if chosen.max() < 2**16 else chosen
+        order = np.argsort(narrow, kind="stable")
+        chosen, records = chosen[order], records.take(order)
+    edges = np.flatnonzero(chosen[1:] != chosen[:-1]) + 1
+    starts = np.concatenate([[0], edges, [len(chosen)]])
+    return PartitionedRecords(records, chosen[starts[:-1]], starts, order)
 
 
 def unpartitioned(records: RecordColumns) -> PartitionedRecords:
     """Records whose topic has an unknown number of partitions: the client chooses later."""
-    return _one_group(records, UNASSIGNED)
-
-
-def _one_group(records: RecordColumns, partition: int) -> PartitionedRecords:
     starts = np.array([0, len(records)], dtype=np.int64)
     positions = np.arange(len(records), dtype=np.int64)
-    return PartitionedRecords(records, np.array([partition], dtype=np.int32), starts, positions)
+    return PartitionedRecords(records, np.array([UNASSIGNED], dtype=np.int32), starts, positions)
 
 
 def murmur2(keys: BytesColumn) -> npt.NDArray[np.uint32]:

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.errors import PySparkException
 
-from spark_kafka_sink.config.options import SinkOptions, all_in_one, check_for_format, review
-from spark_kafka_sink.errors import InvalidOption, KafkaSinkError, UnsupportedSaveMode, headline
+from spark_kafka_sink.config.options import (
+    SinkOptions,
+    all_in_one,
+    check_for_batch,
+    check_for_format,
+    review,
+)
+from spark_kafka_sink.errors import KafkaSinkError, UnsupportedSaveMode, headline
 from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.spark.micro_batch import (
     prepare_reports,
@@ -83,7 +89,7 @@ class KafkaSink(DataSource):
             )
         from spark_kafka_sink.spark.writer import KafkaBatchWriter
 
-        return KafkaBatchWriter(*self._checked(schema, _reject_exactly_once))
+        return KafkaBatchWriter(*self._checked(schema, check_for_batch))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:
         del overwrite  # complete mode writes the whole result each time, as Spark's own sink does
@@ -143,21 +149,13 @@ def _parsed(
     return parsed
 
 
-def _reject_exactly_once(options: SinkOptions) -> None:
-    if options.exactly_once is not None:
-        raise InvalidOption(
-            "delivery.guarantee=exactly-once needs a streaming query, whose checkpoint gives "
-            "every micro-batch an id; a batch write has none. Use writeStream with "
-            "trigger(availableNow=True), and inside foreachBatch the function foreach_batch"
-        )
-
-
 def register(spark: SparkSession) -> None:
     """Register ``format("kafka-nb")`` with a session, and activate it in the calling thread.
 
     Call it where the wheel is not installed (otherwise Spark finds the format through the installed
     module ``pyspark_kafka_nb``), and once in every thread of your own that writes: Spark looks for
-    Python data sources in the calling thread's active session, and only the main thread has one.
+    Python data sources in the calling thread's active session, and only the main thread has one,
+    until Ctrl-C interrupts a call of Spark. After ``patch_pyspark`` it is not necessary.
 
     Issues a UserWarning if the session has ``spark.speculation``. Raises KafkaSinkError before
     Spark 4.0, which has no Python data sources: use ``foreach_batch``.

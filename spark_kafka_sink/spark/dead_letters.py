@@ -16,6 +16,7 @@ from spark_kafka_sink.records.dead_letter import PREFIX
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_LAST_REJECTION = "kafka_nb_last_rejection"
 _UNSENDABLE_HEADERS = "array<struct<key:string,value:string>>"
 
 
@@ -29,6 +30,8 @@ def restore_dead_letters(records: DataFrame) -> DataFrame:
     LibraryUnavailable before PySpark 4.0.
     """
     require_restoration()
+    # A column of its own, so that Spark looks for them once per record.
+    records = records.select("*", _last_rejection().alias(_LAST_REJECTION))
     return records.select(
         *(_original(column).alias(column.name) for column in COLUMNS.values()),
         _header("error").alias("error"),
@@ -57,8 +60,8 @@ def _original(column: RecordColumn) -> Column:
     if column.kept is Kept.AS_HEADER:
         return _header(column.name).try_cast(column.types[0])
     if column.name == "headers":
-        kept = F.filter("headers", lambda header: ~header["key"].startswith(PREFIX))
-        return F.coalesce(F.concat(_unsendable_headers(), kept), kept)
+        every = F.coalesce(F.concat(_unsendable_headers(), "headers"), "headers")
+        return F.filter(every, _is_the_rows_own)
     if column.name == "timestamp":
         changed = F.timestamp_millis(_header("timestamp").try_cast("bigint"))
         return F.coalesce(changed, "timestamp")
@@ -66,9 +69,24 @@ def _original(column: RecordColumn) -> Column:
 
 
 def _header(name: str) -> Column:
-    """The text of the last header of this name; null if there is none."""
-    headers = F.filter("headers", lambda header: header["key"] == PREFIX + name)
+    """The text of the header of this name; null if there is none."""
+    headers = F.filter(_LAST_REJECTION, lambda header: header["key"] == PREFIX + name)
     return F.try_element_at(headers, F.lit(-1))["value"].cast("string")
+
+
+def _last_rejection() -> Column:
+    """The headers that say why and where a row was rejected; none for what is no dead letter.
+
+    Ahead of them may be the row's own headers of such names, and up to version 0.3 those of earlier
+    rejections.
+    """
+    names = F.reverse(F.col("headers")["key"])
+    count = F.array_position(names, PREFIX + "error").cast("int")
+    return F.slice("headers", -F.greatest(count, F.lit(1)), count)
+
+
+def _is_the_rows_own(header: Column) -> Column:
+    return F.coalesce(~header["key"].startswith(PREFIX), F.lit(True))
 
 
 def _unsendable_headers() -> Column:

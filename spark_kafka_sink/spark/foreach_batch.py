@@ -15,7 +15,7 @@ from pyspark.sql.pandas.utils import require_minimum_pandas_version
 from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
 from spark_kafka_sink.config import option_table as table
-from spark_kafka_sink.config.options import SinkOptions
+from spark_kafka_sink.config.options import SinkOptions, check_for_batch
 from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import KafkaSinkError, headline, own_error
@@ -55,8 +55,10 @@ _END_ROWS = 2
 
 def foreach_batch(
     options: Mapping[str, object], on_report: Callable[[DeliveryReport], object] | None = None
-) -> Callable[[DataFrame, int], None]:
+) -> Callable[[DataFrame, int | None], None]:
     """A function for ``writeStream.foreachBatch``, in any output mode, update mode included.
+
+    With None in place of a micro-batch's id, it writes any other DataFrame, as a batch.
 
     The ``options`` are those of ``format("kafka-nb")``; one that is None is not set. Raises
     InvalidOption. The function that it returns raises InvalidSchema, BrokerUnavailable,
@@ -87,8 +89,10 @@ def foreach_batch(
     reports = _Reports(parsed, on_report)
     is_first = True
 
-    def write(batch: DataFrame, batch_id: int) -> None:
+    def write(batch: DataFrame, batch_id: int | None) -> None:
         nonlocal is_first
+        if batch_id is None:
+            check_for_batch(parsed)
         if is_first:
             warn_of_speculation(batch.sparkSession)
         try:
@@ -120,7 +124,8 @@ def foreach_batch(
             report = total(task_reports)
             # Spark may run no task for a micro-batch without rows.
             report = replace(report, query_id=report.query_id or query_id)
-            write_batch_marker(named, None, batch_id, len(task_reports))
+            if batch_id is not None:
+                write_batch_marker(named, None, batch_id, len(task_reports))
         except Exception:
             reports.publish_failed(replace(report, batch_id=batch_id))
             raise

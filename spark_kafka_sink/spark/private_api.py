@@ -8,6 +8,7 @@
 - Only the main thread has an active session (``SparkSession._jsparkSession``).
 - ``StreamExecution.isInterruptionException`` recognises ``query.stop()`` by an error's text.
 - py4j's gateway to the driver's Java process: its signals, and the classes of its exceptions.
+- PySpark's writers, classic and Connect: their classes, and how they keep frame and session.
 - ``to_arrow_type``: the Arrow types in which Python gets columns.
 
 A next version of Spark needs this file and tests/versions.py.
@@ -21,7 +22,8 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
@@ -33,7 +35,7 @@ from spark_kafka_sink.errors import InvalidOption, KafkaSinkError, RowsIncomplet
 if TYPE_CHECKING:
     from pyspark import SparkContext, TaskContext
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.types import DataType, StructType
 
@@ -106,6 +108,28 @@ def activate(spark: SparkSession) -> None:
     jvm_class.setActiveSession(spark._jsparkSession)  # noqa: SLF001
 
 
+@contextmanager
+def active(spark: SparkSession) -> Iterator[None]:
+    """A classic session as the calling thread's active one, and afterwards the one of before.
+
+    The thread of a query, which calls the functions for foreachBatch, has one with settings of its
+    own; Spark Connect has none.
+    """
+    if not is_classic(spark):
+        yield
+        return
+    jvm_class: Any = spark._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
+    before = jvm_class.getActiveSession()
+    activate(spark)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            jvm_class.setActiveSession(before.get())
+        else:
+            jvm_class.clearActiveSession()
+
+
 def is_interruption(error: Exception) -> bool:
     """Whether ``query.stop()`` has interrupted the call of Java that raised ``error``."""
     return str(error).partition("\n\tat ")[0].endswith("java.lang.InterruptedException")
@@ -149,6 +173,66 @@ def application_folder() -> Path | None:
     """
     folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     return Path(folder) if folder else None
+
+
+# --- writers --------------------------------------------------------------------------------------
+
+
+def writers() -> list[type]:
+    """The classes of ``DataFrame.write`` and ``writeStream``, with Connect's if it can be used."""
+    from pyspark.sql.readwriter import DataFrameWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    classes: list[type] = [DataFrameWriter, DataStreamWriter]
+    try:
+        from pyspark.sql.connect import readwriter
+        from pyspark.sql.connect.streaming import readwriter as stream_readwriter
+    except (ImportError, SystemExit):
+        # Of the packages that it needs. In `python -c` PySpark takes itself for its own doctests,
+        # and would end the process.
+        return classes
+    return [*classes, readwriter.DataFrameWriter, stream_readwriter.DataStreamWriter]
+
+
+def session_of(writer: Any) -> SparkSession:
+    """The session of a writer's frame."""
+    is_connect_stream = hasattr(writer, "_session")
+    session: SparkSession = writer._session if is_connect_stream else writer._spark  # noqa: SLF001
+    return session
+
+
+def frame_of(writer: Any) -> DataFrame:
+    """What a DataFrameWriter writes; Connect's has only the plan."""
+    frame: Any = writer._df  # noqa: SLF001
+    if not is_classic(session_of(writer)):
+        from pyspark.sql.connect import dataframe
+
+        connect: Any = dataframe.DataFrame
+        make = getattr(connect, "withPlan", connect)  # Spark 3.5 has it
+        frame = make(frame, session_of(writer))
+    result: DataFrame = frame
+    return result
+
+
+def forget_partitioning(writer: Any) -> None:
+    """Undo a DataStreamWriter's ``partitionBy``, which Spark rejects with foreachBatch."""
+    if is_classic(session_of(writer)):
+        writer._jwrite = writer._jwrite.partitionBy(None)  # noqa: SLF001
+    else:
+        writer.partitionBy([])
+
+
+def option_text(value: object) -> str | None:
+    """The value of an option as writers pass it on; None: not set."""
+    from pyspark.sql.utils import to_str
+
+    return to_str(value)
+
+
+def is_unknown_format(error: Exception, name: str) -> bool:
+    """Whether Spark has not found the format; before it does anything else."""
+    text = str(error)
+    return "[DATA_SOURCE_NOT_FOUND]" in text and name in text
 
 
 # --- the types of columns -------------------------------------------------------------------------

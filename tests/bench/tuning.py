@@ -49,8 +49,6 @@ VARIANTS = (
     Variant("lz4, all else as it comes"),
     Variant("kafka.linger.ms=0", {"kafka.linger.ms": "0"}),
     Variant("kafka.linger.ms=50", {"kafka.linger.ms": "50"}),
-    Variant("kafka.batch.size=16384", {"kafka.batch.size": "16384"}),
-    Variant("kafka.batch.size=200000", {"kafka.batch.size": "200000"}),
     Variant("kafka.compression.type=none", {"kafka.compression.type": "none"}),
     Variant("kafka.compression.type=snappy", {"kafka.compression.type": "snappy"}),
     Variant("kafka.compression.type=zstd", {"kafka.compression.type": "zstd"}),

@@ -65,7 +65,7 @@ class QueryKind:
             "kafka.request.timeout.ms": "4000",
             "kafka.reconnect.backoff.max.ms": "500",
             # Several requests for a partition are in flight at a time.
-            "kafka.batch.size": "2000",
+            "kafka.batch.num.messages": "16",
         }
         if self.guarantee == EXACTLY_ONCE:
             options |= {

@@ -50,7 +50,7 @@ def test_with_tls_bits_that_change_on_the_way_do_no_harm(spark, authority, flips
         "kafka.ssl.truststore.certificates": authority.cert_pem.bytes().decode(),
         "kafka.reconnect.backoff.max.ms": "200",
         # Small requests, and many.
-        "kafka.batch.size": "2000",
+        "kafka.max.request.size": "2000",
         "topic": topic,
     }
     before = flips.count

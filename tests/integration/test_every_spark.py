@@ -9,6 +9,8 @@ from deserializers import avro_deserializer
 from streams import direct, forget_commit, run, save, stream_of
 from stub_registry import running_stub
 
+from spark_kafka_sink import patch_pyspark, unpatch_pyspark
+
 ROWS = 2000
 START_MS = 1_700_000_000_000
 COLUMNS = [
@@ -74,6 +76,24 @@ def test_a_stream_that_starts_again(spark, way, options, topics, tmp_path, guara
     if guarantee == "exactly-once":
         forget_commit(tmp_path / "checkpoint", 1)
     write_words([ROWS - 1])
+    assert read(topics, options) == expected()
+
+
+def test_a_patched_pyspark_writes_batches_and_streams(spark, options, topics, tmp_path):
+    words = stream_of(spark, tmp_path / "words", [str(n) for n in range(ROWS // 2, ROWS - 1)])
+    last = stream_of(spark, tmp_path / "last", [str(ROWS - 1)])
+    folders = [tmp_path / name for name in ("append", "update")]
+    patch_pyspark()
+    try:
+        half = numbers(spark).limit(ROWS // 2)
+        half.write.format("kafka").options(**options).save()
+        writer = words.selectExpr(*COLUMNS).writeStream.options(**options).format("kafka")
+        run(writer, folders[0])
+        writer = last.selectExpr(*COLUMNS).writeStream.options(**options)
+        run(writer.outputMode("update").format("kafka"), folders[1])
+    finally:
+        unpatch_pyspark()
+    # Spark's own sink up to 4.2 ignores timestamps.
     assert read(topics, options) == expected()
 
 

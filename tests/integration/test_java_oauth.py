@@ -23,6 +23,10 @@ LOGIN = f"clientId='{CLIENT_ID}' clientSecret='{CLIENT_SECRET}'"
 JAAS = {
     "without a scope": (LOGIN, set()),
     "as Event Hubs documents it": (f'{LOGIN} scope="https://a.example.net/.default"', set()),
+    "as Databricks documents it": (
+        f'{LOGIN} scope="a" ssl.protocol="SSL" serviceName=kafka',
+        set(),
+    ),
     "as Confluent Cloud documents it": (
         f"{LOGIN} scope='kafka read' extension_logicalCluster='lkc-1' extension_identityPoolId='p'",
         {b"logicalCluster=lkc-1", b"identityPoolId=p"},

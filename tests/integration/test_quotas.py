@@ -60,7 +60,7 @@ def write(spark, kafka, api, folder, rows, **more):
     options = {
         "kafka.bootstrap.servers": kafka.bootstrap_servers,
         "kafka.compression.type": "none",
-        "kafka.batch.size": "4000",
+        "kafka.max.request.size": "4000",
         **more,
     }
     writer = stream_of(spark, folder / "in", *rows).coalesce(1).writeStream
@@ -93,7 +93,7 @@ def test_requests_that_time_out_while_brokers_delay_them_are_repeated(
 EXPIRING = {"kafka.delivery.timeout.ms": "3000", "kafka.request.timeout.ms": "2000"}
 # It holds one Arrow batch, and brokers delay each request for most of a second.
 FULL_BUFFER = {
-    "kafka.batch.size": "50000",
+    "kafka.max.request.size": "50000",
     "kafka.buffer.memory": "1100000",
     "kafka.max.block.ms": "300",
     "kafka.max.block.ms.include.metadata": "false",

@@ -20,6 +20,7 @@ from acls import Acls
 from certificates import (
     chain_pem,
     key_pem,
+    write_jks,
     write_listing,
     write_pem,
     write_pkcs12,
@@ -72,6 +73,8 @@ class Store:
         self.client = write_pem(alice, folder / "client.pem")
         self.locked_client = write_pem(alice, folder / "locked-client.pem", KEY_PASSWORD)
         self.pkcs12 = write_pkcs12(alice, folder / "client.p12", KEY_PASSWORD)
+        self.key_jks = write_jks(self.pkcs12, folder / "client.jks", KEY_PASSWORD)
+        self.pkcs12_named_jks = shutil.copy(self.pkcs12, folder / "pkcs12.jks")
         self.expired_client = write_pem(
             self._clients.issue_cert("alice@example.org", common_name="alice", **past),
             folder / "expired-client.pem",
@@ -221,6 +224,21 @@ CONFIGURATIONS = {
     ),
     "SCRAM without TLS": ("sasl_plaintext", lambda s: scram()),
     "PLAIN without TLS": ("sasl_plaintext", lambda s: plain()),
+    "PLAIN with the login module of SCRAM": (
+        "sasl_plaintext",
+        lambda s: plain() | {"sasl.jaas.config": jaas("scram.ScramLoginModule")},
+    ),
+    "options that the login module ignores": (
+        "sasl_plaintext",
+        lambda s: (
+            scram()
+            | {
+                "sasl.jaas.config": jaas("scram.ScramLoginModule").replace(
+                    ";", " tokenauth='false' serviceName=kafka user_schema-registry=\"s\";"
+                )
+            }
+        ),
+    ),
     "PEM key store": ("mutual_tls", lambda s: trusting(s.ca) | key_file(s.client)),
     "PEM key store with a password": (
         "mutual_tls",
@@ -243,13 +261,23 @@ CONFIGURATIONS = {
         "mutual_tls",
         lambda s: trusting(s.ca) | {"ssl.keystore.location": str(s.pkcs12)} | PKCS12 | LOCKED,
     ),
+    "JKS key store": (
+        "mutual_tls",
+        lambda s: trusting(s.ca) | {"ssl.keystore.location": str(s.key_jks)} | PKCS12,
+    ),
+    "JKS key store that is PKCS12": (
+        "mutual_tls",
+        lambda s: trusting_store(s.jks) | key_file(s.pkcs12_named_jks, "JKS") | PKCS12 | LOCKED,
+    ),
 }
 #: of each kind one, to see that Spark's own sink takes it too
 THROUGH_SPARK = {
     "SCRAM, PEM file",
     "SCRAM, JKS trust store",
-    "PLAIN without TLS",
+    "PLAIN with the login module of SCRAM",
+    "options that the login module ignores",
     "PKCS12 key store",
+    "JKS key store",
 }
 PROTOCOLS = {"sasl_ssl": "SASL_SSL", "sasl_plaintext": "SASL_PLAINTEXT", "mutual_tls": "SSL"}
 
@@ -364,6 +392,11 @@ MISTAKES = {
         "sasl_ssl",
         lambda s: scram() | trusting(s.ca) | {"bootstrap.servers": "localhost"},
         rf"{NO_TLS}localhost:\d+: .*not valid for 'localhost'. Connect with a host name that",
+    ),
+    "wrong password of a JKS key store": (
+        "mutual_tls",
+        lambda s: trusting(s.ca) | key_file(s.key_jks, "JKS", **{"ssl.keystore.password": "wrong"}),
+        r"InvalidOption: kafka\.ssl\.keystore\.location=.*its password is wrong, or .* Correct",
     ),
     "no certificate": ("mutual_tls", lambda s: trusting(s.ca), NO_CERTIFICATE),
     "certificate of another authority": (
@@ -529,7 +562,7 @@ def test_doctor_says_which_rights_exactly_once_lacks(store, sasl_ssl, topics):
     assert f"--operation Describe --transactional-id {prefix} --resource" in transaction.advice
 
 
-@pytest.mark.parametrize("name", ["PEM key store", "PKCS12 key store"])
+@pytest.mark.parametrize("name", ["PEM key store", "PKCS12 key store", "JKS key store"])
 def test_doctor_knows_clients_certificates(store, mutual_tls, topics, name):
     topic = topics("mutual_tls").create()
     results = examined(options(mutual_tls, "SSL", CONFIGURATIONS[name][1](store), topic))

@@ -146,7 +146,7 @@ def test_the_brokers_last_answer_about_a_topic_is_named(
 
 def test_the_wait_for_room_restarts_when_records_are_acknowledged(producer, records, cluster):
     one_by_one = {
-        "kafka_batch_size": "1",
+        "kafka_batch_num_messages": "1",
         "kafka_max_in_flight_requests_per_connection": "1",
         "kafka_retries": "0",
     }
@@ -347,7 +347,16 @@ def test_a_broker_that_does_not_answer_does_not_delay_what_others_accept(
     assert values == [b"v"] * 10 + [b"w"] * 10 + [b"x"] * 10
 
 
-def test_records_without_a_key_spread_evenly_one_partition_per_send(producer, records, cluster):
+def test_a_large_send_without_keys_reaches_all_partitions_evenly(producer, records, cluster):
+    cluster.create_topic("four", partitions=4)
+    p = producer()
+    p.send(records(["v" * 100] * 9000, topic="four"))
+    p.flush(20)
+    messages = read(cluster.bootstrap_servers, "four", 9000, 4)
+    assert Counter(m.partition() for m in messages) == dict.fromkeys(range(4), 2250)
+
+
+def test_small_sends_without_keys_spread_evenly_one_partition_per_send(producer, records, cluster):
     cluster.create_topic("four", partitions=4)
     p = producer()
     for _ in range(40):

@@ -24,7 +24,7 @@ def test_a_transaction_fails_if_brokers_reject_a_request_and_accept_those_behind
     options, records, cluster, wait
 ):
     """As a new leader may do. Outside a transaction, librdkafka acknowledges all of them."""
-    settings = options(kafka_enable_idempotence="true", kafka_batch_size="1")
+    settings = options(kafka_enable_idempotence="true", kafka_batch_num_messages="1")
     transaction = Transaction(settings.producer, "an-id", 60_000)
     try:
         transaction.initialize(["t"], wait)

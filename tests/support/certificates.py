@@ -50,6 +50,16 @@ def write_pkcs12(certificate: trustme.LeafCert, path: Path, password: str) -> Pa
     return path
 
 
+def write_jks(pkcs12: Path, path: Path, password: str) -> Path:
+    """Write what is in a PKCS #12 file with the same password as Java's own JKS."""
+    keytool(
+        "-importkeystore", "-srckeystore", pkcs12, "-srcstoretype", "PKCS12",
+        "-srcstorepass", password,
+        "-destkeystore", path, "-deststoretype", "JKS", "-deststorepass", password, "-noprompt",
+    )  # fmt: skip
+    return path
+
+
 def write_trust_store(certificate: Path, path: Path, kind: str, password: str) -> Path:
     """Write the certificate in a PEM file to a store of Java's own."""
     keytool(
@@ -68,7 +78,8 @@ def write_listing(store: Path, path: Path, kind: str, password: str) -> Path:
 
 def keytool(*arguments: object) -> bytes:
     java = java_home() / "bin" / "java"
-    command = [java, "sun.security.tools.keytool.Main", *arguments]
+    # As the sink starts it: Java's second compiler costs more than it saves.
+    command = [java, "-XX:TieredStopAtLevel=1", "sun.security.tools.keytool.Main", *arguments]
     return subprocess.run(list(map(str, command)), capture_output=True, check=True).stdout
 
 

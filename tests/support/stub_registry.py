@@ -56,9 +56,10 @@ class StubRegistry:
         subject = parts[1] if len(parts) > 1 else ""
         if subject == self.failing_subject:
             return 422, {"error_code": 42201, "message": "no"}
-        if parts[:2] == ["schemas", "ids"]:
+        if parts[0] == "schemas" and parts[1] in ("ids", "guids"):
             every = [version for versions in self.subjects.values() for version in versions]
-            matching = [version for version in every if str(version["id"]) == parts[2]]
+            field = parts[1].removesuffix("s")
+            matching = [version for version in every if str(version.get(field)) == parts[2]]
             return (
                 (200, matching[0]) if matching else (404, {"error_code": 40403, "message": "none"})
             )

@@ -22,6 +22,7 @@ from spark_kafka_sink.librdkafka.setting_specs import setting_problem
 PEM_TRUST_STORE = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/s.pem"}
 PEM_KEY_STORE = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/s.pem"}
 JAAS = {
+    "security.protocol": "SASL_SSL",
     "sasl.mechanism": "PLAIN",
     "sasl.jaas.config": 'PlainLoginModule required username="u" password="p";',
 }
@@ -92,7 +93,7 @@ def test_a_client_id_that_would_spoil_the_clients_statistics_is_changed(value):
     ("name", "value"),
     [
         ("acks", "-1"),
-        ("batch.size", "16384"),
+        ("batch.size", "1048576"),
         ("bootstrap.servers", "a:1,b:2"),
         ("client.dns.lookup", "use_all_dns_ips"),
         ("client.id", "flights"),
@@ -102,7 +103,6 @@ def test_a_client_id_that_would_spoil_the_clients_statistics_is_changed(value):
         ("linger.ms", "0.5"),
         ("reconnect.backoff.max.ms", "20000"),
         ("retries", "2147483647"),
-        ("sasl.mechanism", "SCRAM-SHA-512"),
         ("security.protocol", "ssl"),
         ("socket.keepalive.enable", "true"),
         ("ssl.endpoint.identification.algorithm", "https"),
@@ -110,6 +110,27 @@ def test_a_client_id_that_would_spoil_the_clients_statistics_is_changed(value):
 )
 def test_setting_with_the_same_name_passes(name, value):
     assert beyond_defaults({name: f" {value} "}) == {name: value}
+
+
+@pytest.mark.parametrize("value", ["0", "1", "+16384", "1000000"])
+def test_javas_batch_size_does_not_make_requests_small(value):
+    notices = Notices()
+    assert translate({"batch.size": value}, notices=notices) == translate({})
+    assert notices.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, 1_000_000),
+        ({"batch.size": "16384"}, 1_000_000),
+        ({"batch.size": "2000000"}, 1_048_576),
+        ({"batch.size": "2000000", "max.request.size": "1500000"}, 1_500_000),
+        ({"max.request.size": "50000"}, 50_000),
+    ],
+)
+def test_the_largest_batch_is_bounded_by_the_size_of_requests_too(settings, expected):
+    assert translate(settings).max_batch_bytes == expected
 
 
 PASSWORDS = [
@@ -130,7 +151,8 @@ def test_a_password_is_taken_as_it_is_but_for_a_final_line_break(name, value, ex
 
 def test_a_password_in_a_jaas_string_is_taken_as_it_is():
     jaas = ' \n a.PlainLoginModule required username="u" password=" pass \n"; \n\n'
-    client = beyond_defaults({"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas})
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
+    client = beyond_defaults(login)
     assert client["sasl.password"] == " pass \n"
 
 
@@ -261,7 +283,8 @@ def test_cipher_suites_are_rejected_because_they_would_not_restrict_every_versio
 
 @pytest.mark.parametrize("name", sorted(REJECTED))
 def test_setting_that_has_no_translation_is_rejected_with_advice(name):
-    assert rejection({name: "1"}) == f"kafka.{name} is not supported: {REJECTED[name]}"
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+    assert rejection({**login, name: "1"}) == f"kafka.{name} is not supported: {REJECTED[name]}"
 
 
 @pytest.mark.parametrize(
@@ -269,6 +292,7 @@ def test_setting_that_has_no_translation_is_rejected_with_advice(name):
     [
         ("acks", "most", "all, -1, 0, 1"),
         ("acks", "2", "all, -1, 0, 1"),
+        ("batch.size", "-1", "1 .. 2147483647"),
         ("batch.size", "16k", "1 .. 2147483647"),
         ("compression.type", "brotli", "none, gzip, snappy, lz4, zstd"),
         ("delivery.timeout.ms", "-1", "0 .. 2147483647"),
@@ -295,7 +319,6 @@ def test_value_out_of_range_is_rejected_with_what_is_allowed(name, value, allowe
 @pytest.mark.parametrize(
     ("name", "value", "applies", "is_said"),
     [
-        ("batch.size", "0", "1", True),
         ("linger.ms", "900001", "900000", True),
         ("linger.ms", str(2**63 - 1), "900000", False),
         ("max.request.size", "999", "1000", True),
@@ -365,7 +388,6 @@ def test_whatever_the_value_only_invalid_option_is_raised(value):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"max.request.size": "2000", "message.max.bytes": "2000"},
         {"delivery.timeout.ms": "1000", "message.timeout.ms": "1000"},
         {"compression.type": "gzip", "compression.codec": "gzip"},
         {"compression.type": "gzip", "compression.gzip.level": "1", "compression.level": "2"},
@@ -383,6 +405,15 @@ def test_whatever_the_value_only_invalid_option_is_raised(value):
 )
 def test_one_setting_under_two_names_is_rejected(settings):
     assert "keep one" in rejection(settings)
+
+
+@pytest.mark.parametrize("other", ["20000000", "2000", "x"])
+def test_javas_name_of_the_largest_record_wins_over_the_brokers(other):
+    javas, brokers = {"max.request.size": "3000"}, {"message.max.bytes": other}
+    for settings in (javas | brokers, brokers | javas):
+        notices = Notices()
+        assert translate(settings, notices=notices)["message.max.bytes"] == "3000"
+        assert "kafka.message.max.bytes (kafka.max.request.size wins)" in notices.warnings[0]
 
 
 @pytest.mark.parametrize(

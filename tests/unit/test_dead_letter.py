@@ -80,6 +80,37 @@ def test_headers_that_cannot_be_sent_are_told_as_json():
     assert dict(row.headers)[b"kafka-nb.headers"] == b'[{"key": null, "value": "eA=="}]'
 
 
+def names(row):
+    return [name.decode() for name, _ in row.headers]
+
+
+ABOUT = ["error", "message", "topic", "partition", "query.id", "batch.id", "task.partition", "row"]
+
+
+def test_a_dead_letter_of_a_dead_letter_has_the_last_headers_only():
+    """Whoever copies a dead letter topic writes its headers too."""
+    own = [("a", b"1"), ("kafka-nbx", None), ("a", b"2")]
+    headers, sizes = own, set()
+    for first_row in range(4):
+        ((letter,),) = letters(rejected(headers=pa.array([headers], HEADER), first_row=first_row))
+        headers = [(name.decode(), value) for name, value in letter.headers]
+        assert headers[:3] == own
+        assert names(letter)[3:] == [f"kafka-nb.{name}" for name in ABOUT]
+        assert dict(headers)["kafka-nb.row"] == b"%d" % first_row
+        sizes.add(len(headers))
+    assert sizes == {3 + len(ABOUT)}
+
+
+def test_headers_as_json_have_none_of_an_earlier_dead_letter():
+    bad = [("kafka-nb.error", b"OLD"), (None, b"x"), ("kafka-nb.headers", b"[]"), None]
+    batch = pa.record_batch({"value": ["v"], "headers": pa.array([bad], HEADER)})
+    (rejected_records,) = split_by_topic(batch, "t").rejected
+    ((row,),) = letters(rejected_records)
+    assert names(row) == [f"kafka-nb.{name}" for name in [*ABOUT, "headers"]]
+    kept = dict(row.headers)[b"kafka-nb.headers"]
+    assert kept == b'[{"key": null, "value": "eA=="}, null]'
+
+
 def test_each_problem_of_a_row_shows_in_its_dead_letter_whichever_one_names_it():
     """The rows have the same problem first, so all are rejected for that one."""
     batch = pa.record_batch(

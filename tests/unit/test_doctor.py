@@ -172,10 +172,28 @@ def test_values_are_read_as_the_sink_reads_them(monkeypatch):
     assert result.message.startswith("the value of kafka.sasl.password is of type bytes; allowed:")
 
 
-def test_wrong_options_fail_and_only_spark_is_looked_at():
-    results = list(diagnose({"kafka.bootstrap.servers": "a:1", "kafka.lingr.ms": "5"}))
-    assert results[0].outcome is Outcome.FAILED
+def test_all_wrong_options_are_listed_and_the_other_checks_use_the_right_ones():
+    options = {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "kafka.lingr.ms": "5",
+        "close.timeout.ms": "-1",
+        "subscribe": "t",
+    }
+    results = list(diagnose(options))
+    assert [result.outcome for result in results[:3]] == [Outcome.FAILED] * 2 + [Outcome.WARNED]
     assert "did you mean kafka.linger.ms?" in results[0].message
+    assert "close.timeout.ms=-1" in results[1].message
+    assert "subscribe (Spark's Kafka source)" in results[2].message
+    (servers,) = (result for result in results if result.name == "bootstrap_servers")
+    assert servers.message != "needs options"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"kafka.ssl.truststore.locaton": "s"}, {"kafka.bootstrap.servers": ":1"}], ids=str
+)
+def test_without_the_options_of_connections_only_spark_is_looked_at(wrong):
+    results = list(diagnose({"kafka.bootstrap.servers": "a:1", **wrong}))
+    assert results[0].outcome is Outcome.FAILED
     ran = {result.name for result in results if result.message != "needs options"}
     assert "spark_python" in ran
     assert "bootstrap_servers" not in ran

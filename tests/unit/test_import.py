@@ -96,6 +96,27 @@ def test_foreach_batch_does_not_load_what_only_the_format_needs(fresh_python):
     assert not loaded & {"spark_kafka_sink.spark.datasource", "pyspark.sql.datasource"}
 
 
+def test_importing_the_module_patches_nothing(fresh_python):
+    done = fresh_python(
+        "import pyspark.sql.readwriter as r, pyspark.sql.streaming.readwriter as s\n"
+        "before = dict(vars(r.DataFrameWriter)), dict(vars(s.DataStreamWriter))\n"
+        "import spark_kafka_sink.spark.patch\n"
+        "print(before == (dict(vars(r.DataFrameWriter)), dict(vars(s.DataStreamWriter))))"
+    )
+    assert done.stdout == "True\n"
+
+
+def test_without_connects_packages_the_classic_writers_are_patched(fresh_python):
+    done = fresh_python(
+        "import sys; sys.modules['grpc'] = None\n"
+        "import spark_kafka_sink\n"
+        "spark_kafka_sink.patch_pyspark()\n"
+        "from pyspark.sql.readwriter import DataFrameWriter\n"
+        "print(DataFrameWriter.save.__wrapped__.__qualname__)"
+    )
+    assert done.stdout == "DataFrameWriter.save\n"
+
+
 def test_unknown_name_in_the_package_is_an_attribute_error():
     import spark_kafka_sink
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.config.client_settings import translate
+from spark_kafka_sink.config.jaas import parsed_jaas
 from spark_kafka_sink.config.java_security import pem_in_lines
+from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.secret import Secret
 
@@ -12,15 +14,29 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 COMPLETE = f'{PLAIN} required username="u" password="hunter2";'
 
 
+def login(mechanism: str, text: str) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": text,
+    }
+
+
 def rejection(settings: dict[str, str]) -> str:
     with pytest.raises(InvalidOption) as raised:
         translate(settings)
     return str(raised.value)
 
 
+def warnings(settings: dict[str, str]) -> tuple[str, ...]:
+    notices = Notices()
+    translate(settings, notices=notices)
+    return notices.warnings
+
+
 def translated(mechanism: str, text: str) -> tuple[str, str, str]:
     """Mechanism, user name and password."""
-    result = translate({"sasl.mechanism": mechanism, "sasl.jaas.config": text})
+    result = translate(login(mechanism, text))
     assert "sasl.jaas.config" not in result
     mechanism, username, password = (
         str(result[f"sasl.{name}"]) for name in ("mechanism", "username", "password")
@@ -34,7 +50,7 @@ def translated(mechanism: str, text: str) -> tuple[str, str, str]:
 @pytest.mark.parametrize("prefix", ["", "kafkashaded."])
 @pytest.mark.parametrize(
     ("module", "mechanism"),
-    [(PLAIN, "PLAIN"), (SCRAM, "SCRAM-SHA-256"), (SCRAM, "SCRAM-SHA-512")],
+    [(PLAIN, "PLAIN"), (SCRAM, "SCRAM-SHA-256"), (SCRAM, "SCRAM-SHA-512"), (SCRAM, "PLAIN")],
 )
 def test_jaas_of_plain_and_scram_gives_user_name_and_password(prefix, module, mechanism):
     text = f'{prefix}{module} required username="u" password="p";'
@@ -57,6 +73,9 @@ def test_jaas_of_plain_and_scram_gives_user_name_and_password(prefix, module, me
         ('username="password=\'x\'" password="p";', "password='x'", "p"),
         ('username="u" password="";', "u", ""),
         ('username="ü" password="€";', "ü", "€"),
+        ('username="u"password="p"user_schema-registry="s";', "u", "p"),
+        ("username='u' /* the = user */ password='p' // of = all\n;", "u", "p"),
+        ('"username"="u" password="p\n;', "u", "p"),
     ],
 )
 def test_jaas_is_read_as_java_reads_it(text, username, password):
@@ -64,13 +83,79 @@ def test_jaas_is_read_as_java_reads_it(text, username, password):
 
 
 def test_of_jaas_only_the_password_is_hidden():
-    result = translate({"sasl.mechanism": "PLAIN", "sasl.jaas.config": COMPLETE})
+    result = translate(login("PLAIN", COMPLETE))
     assert repr(result["sasl.username"]) == "'u'"
     assert repr(result["sasl.password"]) == "[hidden]"
 
 
-def test_jaas_may_lack_the_last_semicolon():
-    assert translated("PLAIN", COMPLETE.removesuffix(";")) == ("PLAIN", "u", "hunter2")
+@pytest.mark.parametrize(
+    "text",
+    [
+        COMPLETE.removesuffix(";"),
+        COMPLETE.replace(" ", "\xa0"),
+        f"{PLAIN} required username=u password=2/3*4!; ",
+        f"{PLAIN} required username=u // a comment\n password=2/3*4!",
+    ],
+)
+def test_what_java_refuses_but_means_one_thing_is_forgiven(text):
+    """tests/integration/test_java_jaas.py compares what Java reads."""
+    password = "2/3*4!" if "hunter2" not in text else "hunter2"
+    assert parsed_jaas(text) == ("PlainLoginModule", {"username": "u", "password": password})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{PLAIN} required username="u" password="hunter2" debug',
+        f'{PLAIN} required username="u" password=;',
+        f'{PLAIN} required username="u" "hunter2";',
+        f'{PLAIN} required username="u" = = ;',
+        f'{PLAIN} requiredusername="u";',
+        f"{PLAIN}",
+        '"" required username="u";',
+        ";",
+    ],
+)
+def test_what_means_nothing_is_malformed(text):
+    assert parsed_jaas(text) is None
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "text", "module"),
+    [
+        (
+            "PLAIN",
+            f'{PLAIN} required username="u" password="hunter2" user_b="x" serviceName=kafka;',
+            "PlainLoginModule",
+        ),
+        (
+            "SCRAM-SHA-256",
+            f"{SCRAM} required username=u password=hunter2 tokenauth=no user_b=x serviceName=k;",
+            "ScramLoginModule",
+        ),
+    ],
+)
+def test_options_that_the_login_module_does_not_read_are_ignored(mechanism, text, module):
+    assert translated(mechanism, text) == (mechanism, "u", "hunter2")
+    ignored = "serviceName in kafka.sasl.jaas.config, user_b in kafka.sasl.jaas.config"
+    assert warnings(login(mechanism, text)) == (
+        f"these options have no effect on this sink: {ignored} (Java's {module} does not read it)",
+    )
+
+
+@pytest.mark.parametrize("protocol", [{}, {"security.protocol": "SSL"}])
+@pytest.mark.parametrize(
+    ("mechanism", "text"), [("PLAIN", COMPLETE), ("GSSAPI", "hunter2"), ("OAUTHBEARER", COMPLETE)]
+)
+def test_a_login_that_the_protocol_does_not_use_is_not_even_read(protocol, mechanism, text):
+    settings = {"sasl.mechanism": mechanism, "sasl.jaas.config": text} | protocol
+    assert not {name for name in translate(settings) if name.startswith("sasl.")}
+    (warning,) = warnings(settings)
+    name = protocol.get("security.protocol", "PLAINTEXT")
+    assert warning.endswith(
+        f"kafka.sasl.jaas.config, kafka.sasl.mechanism (kafka.security.protocol={name} has no "
+        "login; SASL_SSL has one)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +165,7 @@ def test_jaas_may_lack_the_last_semicolon():
         ("PLAIN", f'{PLAIN} required username="hunter2";', "has no password"),
         ("SCRAM-SHA-256", COMPLETE, r"set kafka\.sasl\.mechanism to PLAIN"),
         (
-            "PLAIN",
+            "scram-sha-256",
             f'{SCRAM} required username="u" password="hunter2";',
             r"set kafka\.sasl\.mechanism to SCRAM-SHA-256 or SCRAM-SHA-512",
         ),
@@ -95,41 +180,77 @@ def test_jaas_may_lack_the_last_semicolon():
             r"not TokenLoginModule; .*sasl\.oauthbearer\.token\.endpoint\.url",
         ),
         (
+            "PLAIN",
+            'com.example.FileLoginModule required file="hunter2";',
+            r"not FileLoginModule; .* for PLAIN or SCRAM, kafka\.sasl\.username and",
+        ),
+        (
             "SCRAM-SHA-256",
             f'{SCRAM} required username="u" password="hunter2" tokenauth="true";',
-            "remove tokenauth",
+            "does not support Kafka's delegation tokens; log in with the password of a user",
         ),
         (
             "PLAIN",
-            f'{PLAIN} required user_b="hunter2" username="u" password="p" serviceName="hunter2";',
-            "remove serviceName, user_b",
+            f'{PLAIN} required userName="u" password="hunter2";',
+            r"does not read userName; did you mean username\?",
+        ),
+        (
+            "PLAIN",
+            "software.amazon.msk.auth.iam.IAMLoginModule required;",
+            r"set kafka\.sasl\.mechanism to AWS_MSK_IAM",
         ),
         ("PLAIN", "hunter2", "is not of the form"),
         ("PLAIN", "", "is not of the form"),
         ("PLAIN", f'{PLAIN} required username="u" password="hunter2;', "is not of the form"),
-        ("PLAIN", COMPLETE * 2, "is not of the form"),
+        ("PLAIN", COMPLETE * 2, "with one login module"),
     ],
 )
 def test_jaas_that_cannot_be_translated_is_rejected_without_its_text(mechanism, text, advice):
     with pytest.raises(InvalidOption, match=rf"kafka\.sasl\.jaas\.config.* {advice}") as raised:
-        translate({"sasl.mechanism": mechanism, "sasl.jaas.config": text})
+        translate(login(mechanism, text))
     assert "hunter2" not in str(raised.value)
 
 
 def test_jaas_without_a_mechanism_is_rejected():
-    assert "set kafka.sasl.mechanism to PLAIN" in rejection({"sasl.jaas.config": COMPLETE})
+    assert "set kafka.sasl.mechanism to PLAIN" in rejection(
+        {"security.protocol": "SASL_SSL", "sasl.jaas.config": COMPLETE}
+    )
 
 
 # --- stores --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [{}, {"type": "JKS"}, {"type": "jks"}, {"password": "x"}])
-def test_a_jks_key_store_is_rejected_with_the_command_that_converts_it(kind):
-    settings = {"location": "/store.jks", **kind}
-    message = rejection({f"ssl.keystore.{name}": value for name, value in settings.items()})
-    assert "kafka.ssl.keystore.location" in message
-    assert "keytool -importkeystore" in message
-    assert "kafka.ssl.keystore.type=PEM" in message
+TLS = {"security.protocol": "SSL"}
+
+
+@pytest.mark.parametrize("kind", [{}, {"ssl.keystore.type": "JKS"}, {"ssl.keystore.type": "jks"}])
+def test_a_jks_key_store_is_left_to_the_driver(kind):
+    """See test_key_stores.py."""
+    store = {"ssl.keystore.location": "/store.jks", "ssl.keystore.password": "p"}
+    client = translate(TLS | store | kind)
+    assert client["ssl.keystore.location"] == "/store.jks"
+    assert client["ssl.keystore.type"] == "JKS"
+
+
+def test_a_jks_key_store_needs_a_password_as_in_java():
+    message = rejection({**TLS, "ssl.keystore.location": "/store.jks"})
+    assert "needs kafka.ssl.keystore.password, as in Java; set it, or set kafka.ssl.key" in message
+
+
+def test_a_jks_key_store_is_not_read_without_tls():
+    store = {"ssl.keystore.location": "/store.jks", "ssl.keystore.password": "p"}
+    assert "ssl.keystore.location" not in translate(store)
+    (warning,) = warnings(store)
+    assert "kafka.ssl.keystore.location (kafka.security.protocol has no TLS)" in warning
+
+
+def test_a_key_store_of_another_type_is_rejected_with_the_command_that_converts_it():
+    message = rejection({"ssl.keystore.location": "/a store", "ssl.keystore.type": "bcfks"})
+    assert (
+        "kafka.ssl.keystore.location: this client cannot read a keystore of type BCFKS" in message
+    )
+    assert "keytool -importkeystore -srckeystore '/a store' -srcstoretype BCFKS" in message
+    assert "kafka.ssl.keystore.type=PKCS12" in message
 
 
 @pytest.mark.parametrize("name", ["client.p12", "CLIENT.PFX"])
@@ -137,7 +258,8 @@ def test_a_key_store_without_a_type_is_pkcs12_if_its_name_says_so(name):
     """Java's default is JKS, but its reader of JKS also reads PKCS12."""
     settings = {"ssl.keystore.location": f"/{name}", "ssl.keystore.password": "hunter2"}
     assert translate(settings)["ssl.keystore.location"] == f"/{name}"
-    assert "of type JKS" in rejection({**settings, "ssl.keystore.type": "JKS"})
+    jks = translate({**TLS, **settings, "ssl.keystore.type": "JKS"})
+    assert jks["ssl.keystore.type"] == "JKS"
 
 
 @pytest.mark.parametrize(

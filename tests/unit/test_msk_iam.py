@@ -11,6 +11,7 @@ import pytest
 
 from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.client_settings import translate
+from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.connection import aws_signer
 from spark_kafka_sink.connection.driver_options import completed
 from spark_kafka_sink.connection.oauth_token import TokenFunction
@@ -103,8 +104,26 @@ def test_the_settings_of_the_java_library_work():
             "required;",
         ),
         (
-            {"sasl.jaas.config": f'{MODULE} required awsMaxRetries="7";'},
-            "awsMaxRetries is not supp",
+            {"sasl.jaas.config": f"{MODULE} required awsRoleARN=planted-secret;"},
+            r"does not read awsRoleARN; did you mean awsRoleArn\?",
+        ),
+        *(
+            (
+                {"sasl.jaas.config": f"{MODULE} required awsRoleArn=r {name}=planted-secret;"},
+                f"{name}: {advice}",
+            )
+            for name, advice in {
+                "awsStsRegion": "set the environment variables AWS_DEFAULT_REGION, to this region",
+                "awsRoleExternalId": "write a profile with .* and set awsProfileName instead",
+                "awsRoleAccessKeyId": "set the environment variable AWS_ACCESS_KEY_ID",
+                "awsRoleSecretAccessKey": "set the environment variable AWS_SECRET_ACCESS_KEY",
+                "awsRoleSessionToken": "set the environment variable AWS_SESSION_TOKEN",
+                "awsMskRegionProvider": "it names a Java class; set .* AWS_REGION on the driver",
+            }.items()
+        ),
+        (
+            {"sasl.jaas.config": f"{MODULE} required awsRoleArn=r awsShouldUseFips=true;"},
+            "set the environment variable AWS_USE_FIPS_ENDPOINT=true",
         ),
         ({"sasl.oauthbearer.config": "planted-secret"}, "remove oauth.callback and"),
     ],
@@ -113,6 +132,34 @@ def test_what_cannot_be_used_is_rejected(settings, message):
     with pytest.raises(InvalidOption, match=message) as raised:
         translated(**settings)
     assert "planted-secret" not in str(raised.value)
+
+
+def test_what_only_tunes_javas_library_is_ignored_with_a_warning():
+    options = "awsDebugCreds=true awsMaxRetries='7' awsMaxBackOffTimeMs='1' awsStsRegion=r"
+    notices = Notices()
+    settings = {**SASL, "bootstrap.servers": SERVERS}
+    translate(settings | {"sasl.jaas.config": f"{MODULE} required {options};"}, notices=notices)
+    assert notices.ignored == {
+        "no effect on the login of Amazon MSK": [
+            f"{name} in kafka.sasl.jaas.config"
+            for name in ("awsDebugCreds", "awsMaxBackOffTimeMs", "awsMaxRetries", "awsStsRegion")
+        ]
+    }
+
+
+def test_amazons_handler_for_oauthbearer_makes_the_same_tokens():
+    client = translated(
+        **{
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.login.callback.handler.class": "software.amazon.msk.auth.iam."
+            "IAMOAuthBearerLoginCallbackHandler",
+            "sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer."
+            "OAuthBearerLoginModule required awsProfileName=p;",
+        }
+    )
+    assert client.oauth_callback == msk_iam.CALLBACK
+    login = json.loads(client["sasl.oauthbearer.config"])
+    assert login == {"region": "eu-west-1", "awsProfileName": "p"}
 
 
 def test_a_callback_of_the_users_own_is_rejected():
@@ -153,6 +200,7 @@ def signer(monkeypatch):
         ({}, ("", "r")),
         ({"awsProfileName": "p"}, ("_from_profile", "r", "p")),
         ({"awsRoleArn": "a"}, ("_from_role_arn", "r", "a", "aws-msk-iam-auth")),
+        ({"awsRoleArn": "a", "awsProfileName": "p"}, ("_from_profile", "r", "p")),
         ({"awsRoleArn": "a", "awsRoleSessionName": "s"}, ("_from_role_arn", "r", "a", "s")),
     ],
 )

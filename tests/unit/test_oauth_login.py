@@ -9,6 +9,7 @@ from token_endpoint import token_endpoint
 
 from spark_kafka_sink.config.client_settings import translate
 from spark_kafka_sink.config.java_settings import REJECTED
+from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import InvalidOption
 
@@ -20,6 +21,10 @@ MODULE = f"{KAFKAS}.OAuthBearerLoginModule"
 ENDPOINT_URL = "sasl.oauthbearer.token.endpoint.url"
 ENDPOINT = {ENDPOINT_URL: URL}
 CREDENTIALS = "clientId='me' clientSecret='hunter2'"
+STRIMZIS = "io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler"
+STRIMZI_LOGIN = (
+    f'oauth.client.id="me" oauth.client.secret="hunter2" oauth.token.endpoint.uri="{URL}"'
+)
 OIDC = {
     "sasl.oauthbearer.method": "oidc",
     "sasl.oauthbearer.client.id": "me",
@@ -29,9 +34,10 @@ OIDC = {
 
 
 def java(options="", handler=f"{KAFKAS}.OAuthBearerLoginCallbackHandler", **settings):
+    """``handler``: "" for none."""
     return {
         **OAUTH,
-        HANDLER: handler,
+        **({HANDLER: handler} if handler else {}),
         "sasl.jaas.config": f"{MODULE} required {options};",
     } | settings
 
@@ -111,6 +117,124 @@ def test_javas_settings_make_the_client_fetch_tokens(settings, more):
     assert oauthbearer(settings) == OIDC | more
 
 
+def ignored(settings, oauth_callback=""):
+    """The names that a warning says are ignored, by the reason."""
+    notices = Notices()
+    translate(settings, oauth_callback, notices)
+    return {
+        reason: [name.removesuffix(" in kafka.sasl.jaas.config") for name in names]
+        for reason, names in notices.ignored.items()
+    }
+
+
+NO_EFFECT = "no effect on the login with OAuthBearerLoginModule"
+JAVAS_TLS = "it configures Java's TLS"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            java(f'{CREDENTIALS} scope="s" ssl.protocol="SSL"', **ENDPOINT),
+            {JAVAS_TLS: ["ssl.protocol"]},
+        ),
+        (
+            java(f"{CREDENTIALS} serviceName=kafka debug=true username=a", **ENDPOINT),
+            {NO_EFFECT: ["debug", "serviceName", "username"]},
+        ),
+        (
+            java(f"{CREDENTIALS} unsecuredLoginStringClaim_sub=me", "", **ENDPOINT),
+            {NO_EFFECT: ["unsecuredLoginStringClaim_sub"]},
+        ),
+        (
+            java(
+                f"{CREDENTIALS} ssl.truststore.location='/a.jks' ssl.cipher.suites=A",
+                **{ENDPOINT_URL: "http://login.example.com/token"},
+            ),
+            {JAVAS_TLS: ["ssl.cipher.suites", "ssl.truststore.location"]},
+        ),
+        (
+            java(
+                f"{CREDENTIALS} ssl.truststore.location='/a.jks' ssl.truststore.password=hunter2",
+                **{"https.ca.location": "/ca.pem"},
+                **ENDPOINT,
+            ),
+            {JAVAS_TLS: ["ssl.truststore.location", "ssl.truststore.password"]},
+        ),
+        (
+            java(f"{STRIMZI_LOGIN} ssl.keystore.location=a", STRIMZIS),
+            {
+                "Java's JaasClientOauthLoginCallbackHandler does not read it": [
+                    "ssl.keystore.location"
+                ]
+            },
+        ),
+        (
+            java(f"{CREDENTIALS} oauth.ssl.truststore.location=a oauth.access.token=b", **ENDPOINT),
+            {
+                "Java's OAuthBearerLoginCallbackHandler does not read it": [
+                    "oauth.ssl.truststore.location",
+                    "oauth.access.token",
+                ]
+            },
+        ),
+        (
+            java(
+                f"{STRIMZI_LOGIN} oauth.connect.timeout.seconds=5 oauth.jwks.endpoint.uri=x "
+                "oauth.client.credentials.grant.type='client_credentials' oauth.config.id=x "
+                "oauth.ssl.endpoint.identification.algorithm='' oauth.access.token.is.jwt=true",
+                STRIMZIS,
+            ),
+            {
+                NO_EFFECT: [
+                    "oauth.access.token.is.jwt",
+                    "oauth.client.credentials.grant.type",
+                    "oauth.config.id",
+                    "oauth.connect.timeout.seconds",
+                    "oauth.jwks.endpoint.uri",
+                ],
+                JAVAS_TLS: ["oauth.ssl.endpoint.identification.algorithm"],
+            },
+        ),
+    ],
+)
+def test_what_java_ignores_or_what_only_tunes_it_is_ignored_with_a_warning(settings, expected):
+    assert ignored(settings) == expected
+    names = set(oauthbearer(settings)) - {"sasl.oauthbearer.scope"}
+    assert names == OIDC.keys()
+
+
+def test_claims_of_javas_unsigned_tokens_are_ignored_beside_the_clients_own():
+    settings = java("unsecuredLoginStringClaim_sub=me", "")
+    settings["enable.sasl.oauthbearer.unsecure.jwt"] = "true"
+    assert ignored(settings) == {NO_EFFECT: ["unsecuredLoginStringClaim_sub"]}
+
+
+def test_a_function_for_tokens_needs_no_change_of_a_jaas_string_that_java_still_reads():
+    options = "oauth.access.token=hunter2 oauth.audience=a unsecuredLoginStringClaim_sub=me"
+    settings = java(f"{options} oauth.ssl.truststore.location='/a.jks'", "")
+    assert ignored(settings, "mine:make") == {
+        NO_EFFECT: ["oauth.access.token", "oauth.audience", "unsecuredLoginStringClaim_sub"],
+        JAVAS_TLS: ["oauth.ssl.truststore.location"],
+    }
+
+
+@pytest.mark.parametrize(("handler", "prefix"), [("", "oauth."), (STRIMZIS, "oauth."), ("", "")])
+def test_a_pem_trust_store_in_jaas_is_trusted_at_the_token_endpoint(handler, prefix):
+    store = f"{prefix}ssl.truststore"
+    jaas = java(f"{STRIMZI_LOGIN} {store}.location='/ca.pem' {store}.type=PEM", handler)
+    assert translate(jaas)["https.ca.location"] == "/ca.pem"
+    assert ignored(jaas) == {}
+    text = "-----BEGIN CERTIFICATE----- QUJD -----END CERTIFICATE-----"
+    jaas = java(f"{STRIMZI_LOGIN} {store}.certificates='{text}' {store}.type=PEM", handler)
+    assert "QUJD" in translate(jaas)["https.ca.pem"]
+
+
+def test_strimzis_extensions_are_sent_as_kafkas_are():
+    client = oauthbearer(java(f"{STRIMZI_LOGIN} oauth.sasl.extension.team=a", STRIMZIS))
+    assert client["sasl.oauthbearer.extensions"] == "team=a"
+
+
 def test_the_clients_secret_stays_a_secret_and_what_is_none_does_not_become_one():
     client = translate(java(f"{CREDENTIALS} scope='s' extension_a='b'", **ENDPOINT))
     shown = repr(client)
@@ -133,7 +257,50 @@ def test_a_comma_in_an_extension_does_not_end_it():
         (java("clientSecret='hunter2'", **ENDPOINT), "may have clientId and clientSecret"),
         (
             java(f"{CREDENTIALS} ssl.truststore.location='/ca.jks'", **ENDPOINT),
-            r"ssl\.truststore\.location is not supported .*allowed: clientId, .*extension_\.\.\.",
+            r"ssl\.truststore\.\*: .* only PEM .*keytool.*set kafka\.https\.ca\.location=",
+        ),
+        (
+            java(f"{CREDENTIALS} ssl.keystore.location='/k.jks'", **ENDPOINT),
+            r"ssl\.keystore\.location: the client shows no certificate to the token endpoint; ",
+        ),
+        (
+            java(f"{CREDENTIALS} ssl.cipher.suites=A", **ENDPOINT),
+            r"ssl\.cipher\.suites: .*; remove it",
+        ),
+        (
+            java("clientid='me' clientSecret='hunter2'", **ENDPOINT),
+            r"OAuthBearerLoginModule does not read clientid; did you mean clientId\?",
+        ),
+        (
+            java(f"{CREDENTIALS} oauth.client.id=other", **ENDPOINT),
+            r"clientId and oauth\.client\.id set the same thing; keep one",
+        ),
+        (
+            java("username=me password=hunter2 metadataServerUrls='https://a'", ""),
+            r"metadataServerUrls: .*not supported; set oauth\.callback",
+        ),
+        (
+            java("unsecuredLoginStringClaim_sub='me'", ""),
+            "unsecure.jwt=true and kafka.*config=princ",
+        ),
+        (
+            java(f"{STRIMZI_LOGIN} oauth.client.credentials.grant.type=password", STRIMZIS),
+            r"grant\.type: set oauth\.callback instead, a function",
+        ),
+        *(
+            (
+                java(f"{STRIMZI_LOGIN} {option}", handler),
+                rf"{option.partition('=')[0]}: set oauth\.callback instead, a function in Python",
+            )
+            for handler in (STRIMZIS, "")
+            for option in (
+                "oauth.access.token=hunter2",
+                "oauth.refresh.token=hunter2",
+                "oauth.password.grant.password=hunter2",
+                "oauth.audience=kafka",
+                "oauth.client.assertion=hunter2",
+                "oauth.access.token.is.jwt='false'",
+            )
         ),
         (
             java("", "com.example.Handler", **ENDPOINT),
@@ -164,7 +331,7 @@ def test_a_comma_in_an_extension_does_not_end_it():
             f"kafka.{HANDLER} is not supported: {REJECTED[HANDLER]}",
         ),
         (
-            {"sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{MODULE} required {CREDENTIALS};"},
+            {**java(CREDENTIALS, ""), "sasl.mechanism": "PLAIN"},
             "uses OAuthBearerLoginModule; set kafka.sasl.mechanism to OAUTHBEARER",
         ),
         (

@@ -74,12 +74,27 @@ def test_secret_shows_in_no_failure_even_with_local_variables(name):
         {"sasl.username": "u"},
         {"sasl.jaas.config": JAAS_THAT_SHOWS.replace("username", "user")},
         {"sasl.jaas.config": JAAS_THAT_SHOWS.replace('";', ";")},
+        {"sasl.jaas.config": JAAS_THAT_SHOWS * 2},
+        {
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.jaas.config": 'a.ScramLoginModule required password="hunter2" tokenauth=true;',
+        },
+        {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.jaas.config": 'a.OAuthBearerLoginModule required oauth.access.token="hunter2";',
+        },
+        {
+            "sasl.mechanism": "AWS_MSK_IAM",
+            "sasl.jaas.config": "a.IAMLoginModule required awsRoleSecretAccessKey=hunter2 "
+            "awsRoleArn=r;",
+        },
     ],
     ids=" ".join,
 )
 def test_jaas_password_shows_in_no_failure_even_with_local_variables(culprit):
     settings = {
         "bootstrap.servers": "host:9092",
+        "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
         "sasl.jaas.config": JAAS_THAT_SHOWS,
     }

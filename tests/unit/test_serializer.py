@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import uuid
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
@@ -19,6 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from deserializers import avro_deserializer
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
     IntegerType,
@@ -42,7 +48,7 @@ from spark_kafka_sink.errors import (
     SchemaNotFound,
     UnsupportedType,
 )
-from spark_kafka_sink.records.arrow import split_by_topic
+from spark_kafka_sink.records.arrow import Serialized, _bytes_column, split_by_topic
 from spark_kafka_sink.records.dead_letter import dead_letters
 from spark_kafka_sink.records.fingerprint import Fingerprint
 from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN
@@ -52,6 +58,7 @@ from spark_kafka_sink.schemas.serializer import replace_by_json
 from spark_kafka_sink.spark.private_api import column_types
 
 ORDER = StructType([StructField("id", LongType(), False), StructField("name", StringType())])
+NUMBER = IntegerType()
 ROWS = [{"id": 1, "name": "a"}, None, {"id": 3, "name": None}]
 REQUIRED = json.dumps(
     {
@@ -82,8 +89,8 @@ def options(registry, topic: str | None = "t", **more: str):
     return parse(texts)
 
 
-def prepared(registry, topic: str | None = "t", folder=None, value=ORDER, **more: str):
-    schema = StructType([StructField("value", value), StructField("key", IntegerType())])
+def prepared(registry, topic: str | None = "t", folder=None, value=ORDER, key=NUMBER, **more: str):
+    schema = StructType([StructField("value", value), StructField("key", key)])
     parsed = options(registry, topic, **more)
     return prepare(parsed, column_types(schema, parsed.serialized_columns), folder)
 
@@ -454,6 +461,162 @@ def test_a_dead_letter_with_a_header_that_cannot_be_sent_keeps_the_id(registry):
     assert (name, len(value)) == (b"__value_schema_id", 17)
     assert all(name.startswith(b"kafka-nb.") for name, _ in about)
     assert dict(about)[b"kafka-nb.headers"] == b'[{"key": null, "value": "eA=="}]'
+
+
+# --- headers of rows that were copied from Kafka --------------------------------------------------
+
+ID_NAMES = ("__key_schema_id", "__value_schema_id")
+STALE = [("a", b"1"), *((name, b"\1stale id of 16 b.") for name in ID_NAMES * 2), ("b", None)]
+
+
+def as_pairs(headers):
+    return [(name.decode(), value) for name, value in headers]
+
+
+def decoded(client, schema_format, topic, record):
+    """Key and value as Confluent's deserializers of this format read them."""
+    results = []
+    for field, data in ((MessageField.KEY, record.key), (MessageField.VALUE, record.value)):
+        context = SerializationContext(topic, field, as_pairs(record.headers))
+        if schema_format == "avro":
+            deserialize = avro_deserializer(client)
+        else:
+            schema = client.get_latest_version(f"{topic}-{field}").schema.schema_str
+            conf = {"subject.name.strategy.type": "TOPIC"}
+            deserialize = JSONDeserializer(schema, conf=conf, schema_registry_client=client)
+        results.append(deserialize(data, context))
+    return results
+
+
+@pytest.mark.parametrize("schema_format", ["avro", "json"])
+@pytest.mark.parametrize("location", ["prefix", "header"])
+def test_confluents_readers_read_what_was_written_whatever_headers_it_was_copied_with(
+    registry, schema_format, location
+):
+    formats = {"value_format": schema_format, "key_format": schema_format}
+    # With less than six bytes, Confluent's reader does not look at the header.
+    keys = pa.array(["customer 7", "customer 8"])
+    text = StringType()
+    client = SchemaRegistryClient({"url": registry.url})
+    # Its fields fit the bytes of the other topic's records, prefix included.
+    zeros = StructType([StructField("zero", LongType(), False), StructField("no", StringType())])
+    first = prepared(registry, "a", value=zeros, key=text, schema_id_location="header", **formats)
+    original = pa.array([{"zero": 0, "no": "x"}] * 2)
+    original_batch = pa.record_batch({"value": original, "key": keys})
+    (records,) = split_by_topic(first.serialize(original_batch, "a"), "a").records
+    copied = [record.headers for record in read_rows(records)]
+    assert all(len(headers) == 2 for headers in copied)
+
+    rows = [{"id": 1, "name": "abc"}, {"id": 2, "name": "def"}]
+    own = pa.array([as_pairs(copied[0]), [*STALE, *as_pairs(copied[1])]], HEADERS)
+    second = prepared(registry, "b", key=text, schema_id_location=location, **formats)
+    result = second.serialize(batch(rows, key=keys, headers=own), "b")
+    (records,) = split_by_topic(result, "b").records
+    written = read_rows(records)
+    results = [decoded(client, schema_format, "b", record) for record in written]
+    assert results == [list(pair) for pair in zip(keys.to_pylist(), rows, strict=True)]
+    names = [[name.decode() for name, _ in record.headers] for record in written]
+    ours = [] if location == "prefix" else list(ID_NAMES)
+    assert [sorted(own) for own in names] == [sorted(ours), sorted(["a", "b", *ours])]
+
+
+@pytest.mark.parametrize("location", ["prefix", "header"])
+@pytest.mark.parametrize("serialized", ["key", "value"])
+def test_the_id_of_a_column_without_a_format_stays_as_the_row_has_it(
+    registry, location, serialized
+):
+    """Its bytes are copied, and their id is in the header."""
+    parsed = parse(
+        {
+            "kafka.bootstrap.servers": "127.0.0.1:1",
+            "schema.registry.url": registry.url,
+            "topic": "t",
+            f"{serialized}.format": "avro",
+            "schema.id.location": location,
+        }
+    )
+    schema = StructType([StructField(serialized, NUMBER)])
+    serializer = prepare(parsed, column_types(schema, [serialized]), None)
+    bytes_and_headers = {"key": [b"k"], "value": [b"v"], "headers": pa.array([STALE], HEADERS)}
+    columns = bytes_and_headers | {serialized: pa.array([1], pa.int32())}
+    result = serializer.serialize(pa.record_batch(columns), "t")
+    ((record,),) = map(read_rows, split_by_topic(result, "t").records)
+    name = f"__{serialized}_schema_id"
+    kept = [header for header in STALE if header[0] != name]
+    (entry,) = registry.subjects[f"t-{serialized}"]
+    ours = [(name, b"\1" + uuid.UUID(entry["guid"]).bytes)] if location == "header" else []
+    assert as_pairs(record.headers) == [*kept, *ours]
+
+
+def test_without_formats_rows_keep_all_their_headers():
+    split = split_by_topic(
+        pa.record_batch({"value": ["v"], "headers": pa.array([STALE], HEADERS)}), "t"
+    )
+    ((record,),) = map(read_rows, split.records)
+    assert as_pairs(record.headers) == STALE
+
+
+def test_ids_that_a_row_brings_along_leave_its_fingerprint_as_it_was(registry):
+    """A ledger may have the entry of an earlier version, which kept them."""
+    own = pa.array([STALE, STALE[::-1], [], None], HEADERS)
+    rows = [ROWS[0]] * 4
+    texts = set()
+    for location in ("prefix", "header"):
+        serializer = prepared(registry, schema_id_location=location, key_format="avro")
+        columns = {"key": pa.array([1, 2, None, 4], pa.int32()), "headers": own}
+        result = serializer.serialize(batch(rows, **columns), "t")
+        (records,) = split_by_topic(result, "t").records
+        texts.add(fingerprint(records))
+        texts.add(fingerprint(records.take(np.arange(4))))
+    (with_all,) = split_by_topic(result.batch, "t").records  # without prefixes
+    assert texts == {fingerprint(with_all)}
+
+
+def test_a_header_that_cannot_be_sent_brings_no_stale_ids_into_the_dead_letter(registry):
+    bad = pa.array([[*STALE, (None, b"x")]], HEADERS)
+    rejected_headers = []
+    for more in ({}, {"key_format": "avro"}):
+        keys = pa.array([1], pa.int32()) if more else pa.array([b"k"])
+        result = prepared(registry, **more).serialize(batch(ROWS[:1], headers=bad, key=keys), "t")
+        (rejected,) = split_by_topic(result, "t").rejected
+        ((letter,),) = map(read_rows, dead_letters(rejected, "dead", UNKNOWN_ORIGIN, 0))
+        headers = json.loads(dict(letter.headers)[b"kafka-nb.headers"])
+        rejected_headers.append([header["key"] for header in headers])
+    assert rejected_headers == [
+        ["a", "__key_schema_id", "__key_schema_id", "b", None],
+        ["a", "b", None],
+    ]
+
+
+HEADER_NAMES = st.sampled_from(["a", "__Value_schema_id", "__value_schema_idx", *ID_NAMES])
+HEADER_LISTS = st.lists(st.tuples(HEADER_NAMES, st.none() | st.binary(max_size=3)), max_size=6)
+
+
+@given(
+    st.lists(st.none() | HEADER_LISTS, min_size=1, max_size=5),
+    st.sets(st.sampled_from(["key", "value"])),
+    st.booleans(),
+    st.data(),
+)
+def test_records_have_the_headers_of_their_rows_but_for_the_ids_of_serialized_columns(
+    lists, serialized, is_header, data
+):
+    rows = len(lists)
+    texts = {name: [b"%d" % row for row in range(rows)] for name in ("key", "value")}
+    sides = sorted(serialized)
+    ids = {side: _bytes_column(pa.array([b"id"] * rows)) for side in sides if is_header}
+    columns = {**texts, "headers": pa.array(lists, HEADERS)}
+    made = Serialized(pa.record_batch(columns), [], dict.fromkeys(sides, 0), ids)
+    left_out = {f"__{side}_schema_id" for side in sides}
+    added = [(f"__{side}_schema_id", b"id") for side in ids]
+    expected = [
+        [*(header for header in own or [] if header[0] not in left_out), *added] for own in lists
+    ]
+    (records,) = split_by_topic(made, "t").records
+    assert [as_pairs(row.headers) for row in read_rows(records)] == expected
+    indices = data.draw(st.lists(st.integers(0, rows - 1), max_size=5))
+    taken = records.take(np.array(indices, dtype=np.int64))
+    assert [as_pairs(row.headers) for row in read_rows(taken)] == [expected[i] for i in indices]
 
 
 def test_a_row_that_was_not_serialized_is_rejected_for_that_whatever_else_is_wrong(registry):

@@ -147,14 +147,15 @@ def asked_again(engine):
     return asked
 
 
-# The topic's limit is 2000: with smaller batches, several may be in flight in one partition.
-SMALL_BATCHES = {"kafka.batch.size": "1000"}
+# As large as the client's batches: several may be in flight in one partition.
+LIMIT = "1000000"
+LARGE = ["x" * 1_010_000]
 
 
 def test_limits_are_fetched_again_at_the_maximum_age_while_records_go_on():
-    engine = dead_letter_engine(**SMALL_BATCHES)
+    engine = dead_letter_engine()
     delivery = engine.deliver("t", ["a"])
-    engine.know("t", max_message_bytes="2000")
+    engine.know("t", max_message_bytes=LIMIT)
     engine.report(delivery, [0])
     assert asked_again(engine) == ["t"]
     engine.clock.now += MAX_AGE_MS / 1000 - 1
@@ -165,20 +166,22 @@ def test_limits_are_fetched_again_at_the_maximum_age_while_records_go_on():
         engine.clock.now += 2
         assert engine.sent(engine.deliver("t", [value])) == [0]
     assert asked_again(engine) == ["t"]  # once, and nothing waited for the answer
-    engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": "4000"}))
-    assert engine.sent(engine.deliver("t", ["x" * 3000])) == [0]
+    engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": "1100000"}))
+    assert engine.sent(engine.deliver("t", LARGE)) == [0]
     assert engine.dead == {}
 
 
-LARGE = ["x" * 3000]
+@pytest.fixture(params=["2000", LIMIT], ids=["one-batch-at-a-time", "many-batches"])
+def old_limit(request):
+    return request.param
 
 
-@pytest.fixture(params=[{}, SMALL_BATCHES], ids=["one-batch-at-a-time", "many-batches"])
-def engine_with_old_limits(request):
+@pytest.fixture
+def engine_with_old_limits(old_limit):
     """A topic whose limits reject records of LARGE, and have been known for some time."""
-    engine = dead_letter_engine(**request.param)
+    engine = dead_letter_engine()
     delivery = engine.deliver("t", ["a"])
-    engine.know("t", DLQ, max_message_bytes="2000")
+    engine.know("t", DLQ, max_message_bytes=old_limit)
     engine.report(delivery, [0])
     engine.clock.now += RECENT_SECONDS + 1
     asked_again(engine)
@@ -192,17 +195,17 @@ def test_a_record_that_old_limits_reject_waits_for_new_ones_and_is_sent_if_they_
     first, second = engine.deliver("t", LARGE), engine.deliver("t", ["b"])
     assert (first.accepted, engine.sent(first), engine.sent(second)) == (1, [], [])
     assert asked_again(engine) == ["t"]
-    engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": "1000000"}))
+    engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": "1100000"}))
     assert (engine.sent(first), engine.sent(second)) == ([0], [0])
     assert engine.dead == {}
 
 
 def test_a_record_is_a_dead_letter_once_new_limits_reject_it_too_and_recent_ones_ask_nobody(
-    engine_with_old_limits,
+    engine_with_old_limits, old_limit
 ):
     engine = engine_with_old_limits
     first = engine.deliver("t", LARGE)
-    engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": "2000"}))
+    engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": old_limit}))
     assert first.is_complete
     asked_again(engine)
     engine.clock.now += RECENT_SECONDS

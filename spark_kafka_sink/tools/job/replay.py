@@ -276,6 +276,7 @@ _SHARED = tuple(
 )
 _JAAS = "sasl.jaas.config"
 _CALLBACK_HANDLER = "sasl.client.callback.handler.class"
+_JAAS_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
 _ENDPOINT_CHECK = "ssl.endpoint.identification.algorithm"
 _LOGIN_MODULES: Mapping[str, str] = {
     "PLAIN": "plain.PlainLoginModule",
@@ -345,5 +346,5 @@ def _login(mechanism: str, user: str, password: str) -> Mapping[str, str]:
             f"'source.options.{PREFIX}{_JAAS}=${{env:READER_JAAS}}'"
         )
     module = f"org.apache.kafka.common.security.{_LOGIN_MODULES[mechanism]}"
-    user, password = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (user, password))
+    user, password = (text.translate(_JAAS_ESCAPES) for text in (user, password))
     return {_JAAS: Secret(f'{module} required username="{user}" password="{password}";')}

@@ -1,0 +1,125 @@
+"""Java's key stores of type JKS, whose private key and certificates become PEM text.
+
+The format has not changed since Java 1.2. Reading it here needs no Java, and puts the key into no
+other file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import encodebytes
+from dataclasses import dataclass
+
+from spark_kafka_sink.secret import Secret
+
+JKS, JCEKS = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"
+
+_VERSION = 2  # since Java 1.2
+_PRIVATE_KEY, _CERTIFICATE = 1, 2
+_DIGEST_BYTES = 20  # of SHA-1
+_WHITENER = b"Mighty Aphrodite"
+# Sun's own protection of private keys, 1.3.6.1.4.1.42.2.17.1.1
+_PROTECTION = bytes.fromhex("060a2b060104012a02110101")
+_NO_PARAMETERS = b"\x05\x00"
+_LONG_LENGTH = 0x80
+
+
+@dataclass(frozen=True)
+class KeyEntry:
+    """A private key and its chain as PEM text."""
+
+    key: str
+    chain: str
+
+
+def read_jks(content: bytes, password: str, key_password: str) -> KeyEntry:
+    """The private key of a key store, and the certificates that go with it.
+
+    Raises ValueError, whose text says why it cannot be used, and shows no secret.
+    """
+    body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+    if not hmac.compare_digest(_sha1(_utf16(password) + _WHITENER + body), digest):
+        raise ValueError("its password is wrong, or the file is damaged")
+    reader = _Reader(body, len(JKS))
+    if reader.number(4) != _VERSION:
+        raise ValueError("its version is unknown")
+    entries = dict(reader.entry() for _ in range(reader.number(4)))
+    keys = {alias: entry for alias, entry in entries.items() if entry is not None}
+    if not keys:
+        raise ValueError("it has no private key")
+    if len(keys) > 1:
+        raise ValueError(f"it has several private keys: {', '.join(sorted(keys))}")
+    ((protected, chain),) = keys.values()
+    return KeyEntry(
+        Secret(_pem("PRIVATE KEY", _unprotected(protected, _utf16(key_password)))),
+        "".join(_pem("CERTIFICATE", certificate) for certificate in chain),
+    )
+
+
+class _Reader:
+    """Reads what java.io.DataOutputStream has written."""
+
+    def __init__(self, content: bytes, position: int):
+        self._content = content
+        self._position = position
+
+    def data(self, length: int) -> bytes:
+        self._position += length
+        return self._content[self._position - length : self._position]
+
+    def number(self, length: int) -> int:
+        return int.from_bytes(self.data(length), "big")
+
+    def text(self) -> str:
+        return self.data(self.number(2)).decode(errors="replace")
+
+    def certificate(self) -> bytes:
+        self.text()  # its type, X.509
+        return self.data(self.number(4))
+
+    def entry(self) -> tuple[str, tuple[bytes, list[bytes]] | None]:
+        """The alias, and a protected key with its chain; None for a certificate alone."""
+        kind, alias, _created = self.number(4), self.text(), self.number(8)
+        if kind == _CERTIFICATE:
+            self.certificate()
+            return alias, None
+        if kind != _PRIVATE_KEY:
+            raise ValueError("an entry is of an unknown kind")
+        protected = self.data(self.number(4))
+        return alias, (protected, [self.certificate() for _ in range(self.number(4))])
+
+
+def _unprotected(protected: bytes, password: bytes) -> bytes:
+    """The key in the DER of PKCS #8: salt, key and digest, of which the key is XORed with SHA-1."""
+    _, found, octets = protected.partition(_PROTECTION)
+    if not found:
+        raise ValueError("its private key is protected in an unknown way")
+    octets = octets.removeprefix(_NO_PARAMETERS)
+    length_bytes = octets[1] - _LONG_LENGTH if octets[1] > _LONG_LENGTH else 0
+    data = octets[2 + length_bytes :]
+    salt, encrypted, digest = (
+        data[:_DIGEST_BYTES],
+        data[_DIGEST_BYTES:-_DIGEST_BYTES],
+        data[-_DIGEST_BYTES:],
+    )
+    stream, block = b"", salt
+    while len(stream) < len(encrypted):
+        block = _sha1(password + block)
+        stream += block
+    key = bytes(a ^ b for a, b in zip(encrypted, stream))  # noqa: B905 - the stream is longer
+    if not hmac.compare_digest(_sha1(password + key), digest):
+        raise ValueError("the password of its private key is wrong")
+    return key
+
+
+def _sha1(data: bytes) -> bytes:
+    return hashlib.sha1(data, usedforsecurity=False).digest()
+
+
+def _utf16(password: str) -> bytes:
+    return password.encode("utf-16-be")
+
+
+def _pem(label: str, der: bytes) -> str:
+    return f"-----BEGIN {label}-----\n{encodebytes(der).decode()}-----END {label}-----\n"

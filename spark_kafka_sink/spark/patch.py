@@ -1,0 +1,244 @@
+"""patch_pyspark: sends what PySpark's writers write with format("kafka") to this sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.errors import UnsupportedSaveMode
+from spark_kafka_sink.secret import Secret
+from spark_kafka_sink.spark import private_api
+from spark_kafka_sink.spark.datasource import FORMAT, make_known
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FORMATS = frozenset({"kafka", FORMAT})
+# Spark's own sink accepts them all and appends; errorifexists is what no mode means.
+_APPENDING = frozenset({"append", "error", "errorifexists", "default"})
+_REQUEST = "_kafka_nb_request"
+
+# what unpatch_pyspark puts back
+_originals: dict[tuple[type, str], Callable[..., Any]] = {}
+
+
+def patch_pyspark() -> None:
+    """Send what this process writes with ``format("kafka")`` or ``"kafka-nb"`` to this sink.
+
+    From then on the writers of PySpark, ``DataFrame.write`` and ``DataFrame.writeStream``, classic
+    and Connect, do so in every thread, whatever program or library calls them: a batch without a
+    mode appends, a stream in update mode uses ``foreach_batch``, and before Spark 4.0 all do. Other
+    formats, tables and all reading stay as they are. ``mode("overwrite")`` and ``mode("ignore")``
+    raise UnsupportedSaveMode, as Spark's own sink refuses them.
+
+    Call it before a program creates its writers; calling it twice is harmless. Under Spark Connect,
+    functions for foreachBatch run in a process of the server, which is patched too. Imports Spark
+    Connect's client if its packages are installed.
+    """
+    if _originals:
+        return
+    for writer in private_api.writers():
+        for name in _REPLACEMENTS.keys() & vars(writer).keys():
+            original = vars(writer)[name]
+            _originals[writer, name] = original
+            setattr(writer, name, wraps(original)(_REPLACEMENTS[name](original)))
+
+
+def unpatch_pyspark() -> None:
+    """Undo ``patch_pyspark``: PySpark's classes are as they were. Running queries go on."""
+    while _originals:
+        (writer, name), original = _originals.popitem()
+        setattr(writer, name, original)
+
+
+# --- what a program has set on a writer -----------------------------------------------------------
+
+
+@dataclass
+class _Request:
+    """What the writer's methods were called with; only Spark's Java process knows it otherwise."""
+
+    format: str | None = None
+    mode: str | None = None  # of a stream, its output mode
+    options: dict[str, str] = field(default_factory=dict)  # the names in the case they were typed
+
+    def set_format(self, source: str) -> None:
+        self.format = source
+
+    def set_save_mode(self, saveMode: str | None) -> None:  # noqa: N803 - PySpark's name
+        self.mode = self.mode if saveMode is None else saveMode
+
+    def set_output_mode(self, outputMode: str) -> None:  # noqa: N803 - PySpark's name
+        self.mode = outputMode
+
+    def set_option(self, key: str, value: object) -> None:
+        text = private_api.option_text(value)
+        if text is not None:
+            others = {n: v for n, v in self.options.items() if n.lower() != key.lower()}
+            self.options = {**others, key: Secret(text)}
+
+    def forget_format(self, *_: object, **__: object) -> None:
+        """A function takes its place, as in Spark."""
+        self.format = None
+
+
+def _request(writer: Any) -> _Request:
+    request: _Request = writer.__dict__.setdefault(_REQUEST, _Request())
+    return request
+
+
+def _recorded(record: Callable[..., None], original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(writer: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(writer, *args, **kwargs)
+        record(_request(writer), *args, **kwargs)
+        return result
+
+    return call
+
+
+def _is_dropped(writer: Any, value: object) -> bool:
+    """None, as PySpark 4.3 does for every format; with earlier ones the format fails later."""
+    is_other_format = _request(writer).format is not None and not _is_ours(writer)
+    return value is None and not is_other_format
+
+
+def _option(original: Callable[..., Any]) -> Callable[..., Any]:
+    def option(self: Any, key: str, value: object) -> Any:
+        if _is_dropped(self, value):
+            return self
+        result = original(self, key, value)
+        _request(self).set_option(key, value)
+        return result
+
+    return option
+
+
+def _options(original: Callable[..., Any]) -> Callable[..., Any]:
+    def options(self: Any, **options: object) -> Any:
+        kept = {key: value for key, value in options.items() if not _is_dropped(self, value)}
+        result = original(self, **kept)
+        for key, value in kept.items():
+            _request(self).set_option(key, value)
+        return result
+
+    return options
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+
+def _is_ours(writer: Any, source: str | None = None) -> bool:
+    source = source or _request(writer).format
+    return source is not None and source.lower() in _FORMATS
+
+
+def _save(original: Callable[..., None]) -> Callable[..., None]:
+    def save(
+        self: Any,
+        path: str | None = None,
+        format: str | None = None,  # noqa: A002 - PySpark's name
+        mode: str | None = None,
+        partitionBy: Any = None,  # noqa: N803 - PySpark's name
+        **options: Any,
+    ) -> None:
+        if not _is_ours(self, format):
+            return original(self, path, format, mode, partitionBy, **options)
+        self.mode(mode).options(**options)
+        request = _request(self)
+        if request.mode is not None and request.mode.lower() not in _APPENDING:
+            raise UnsupportedSaveMode(
+                f'mode("{request.mode}") is not supported: this sink only appends to topics; '
+                'use mode("append")'
+            )
+        # Another writer, so that this one keeps its own mode and partitions.
+        _write_batch(private_api.frame_of(self), request.options, original)
+        return None
+
+    return save
+
+
+def _write_batch(frame: DataFrame, options: dict[str, str], save: Callable[..., None]) -> None:
+    if private_api.has_data_sources():
+        writer = frame.write.format(FORMAT).mode("append").options(**options)
+        _with_format(frame.sparkSession, partial(save, writer))
+    else:
+        from spark_kafka_sink.spark.foreach_batch import foreach_batch
+
+        foreach_batch(options)(frame, None)
+
+
+def _start(original: Callable[..., Any]) -> Callable[..., Any]:
+    def start(
+        self: Any,
+        path: str | None = None,
+        format: str | None = None,  # noqa: A002 - PySpark's name
+        outputMode: str | None = None,  # noqa: N803 - PySpark's name
+        partitionBy: Any = None,  # noqa: N803 - PySpark's name
+        queryName: str | None = None,  # noqa: N803 - PySpark's name
+        **options: Any,
+    ) -> Any:
+        if not _is_ours(self, format):
+            return original(self, path, format, outputMode, partitionBy, queryName, **options)
+        request = _request(self)
+        request.format = FORMAT
+        self.options(**options)
+        if outputMode is not None:
+            self.outputMode(outputMode)
+        is_update = request.mode is not None and request.mode.lower() == "update"
+        if is_update or not private_api.has_data_sources():
+            from spark_kafka_sink.spark.foreach_batch import foreach_batch
+
+            private_api.forget_partitioning(self)
+            self.foreachBatch(foreach_batch(request.options))
+            request.format = FORMAT  # to be started again
+            return original(self, queryName=queryName)
+        self.format(FORMAT)
+        start = partial(original, self, path, partitionBy=partitionBy, queryName=queryName)
+        return _with_format(private_api.session_of(self), start)
+
+    return start
+
+
+def _with_format(spark: SparkSession, write: Callable[[], Any]) -> Any:
+    """Write where Spark finds the format: it asks the thread's active session.
+
+    Registering takes a tenth of a second, and is necessary only if the wheel is not installed.
+    """
+    with private_api.active(spark):
+        try:
+            return write()
+        except Exception as error:
+            if not private_api.is_unknown_format(error, FORMAT):
+                raise
+        make_known(spark)
+        return write()
+
+
+def _foreach_batch(original: Callable[..., Any]) -> Callable[..., Any]:
+    def foreach_batch(self: Any, func: Callable[[DataFrame, int], None]) -> Any:
+        # Under Spark Connect the function runs in a process of the server.
+        if not private_api.is_classic(private_api.session_of(self)):
+            func = partial(_call_patched, func)
+        return original(self, func)
+
+    return _recorded(_Request.forget_format, foreach_batch)
+
+
+def _call_patched(func: Callable[[DataFrame, int], None], frame: DataFrame, batch_id: int) -> None:
+    patch_pyspark()
+    func(frame, batch_id)
+
+
+_REPLACEMENTS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "format": partial(_recorded, _Request.set_format),
+    "mode": partial(_recorded, _Request.set_save_mode),
+    "outputMode": partial(_recorded, _Request.set_output_mode),
+    "option": _option,
+    "options": _options,
+    "foreach": partial(_recorded, _Request.forget_format),
+    "foreachBatch": _foreach_batch,
+    "save": _save,
+    "start": _start,
+}

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from spark_kafka_sink import patch_pyspark, unpatch_pyspark
+from spark_kafka_sink.spark.private_api import writers
+
+
+@pytest.fixture
+def unpatched():
+    yield
+    unpatch_pyspark()
+
+
+def functions():
+    """Of all writers, by class and name."""
+    return {
+        (writer, name): function
+        for writer in writers()
+        for name, function in vars(writer).items()
+        if inspect.isfunction(function)
+    }
+
+
+def test_patching_twice_and_undoing_once_leaves_the_classes_as_they_were(unpatched):
+    before = functions()
+    patch_pyspark()
+    once = functions()
+    patch_pyspark()
+    assert functions() == once
+    changed = {(key[0].__module__, key[1]) for key in once if once[key] is not before[key]}
+    batch = {"format", "mode", "option", "options", "save"}
+    stream = {"format", "outputMode", "option", "options", "foreach", "foreachBatch", "start"}
+    assert changed == {
+        (f"pyspark.sql.{place}readwriter", name)
+        for kind, names in (("", batch), ("streaming.", stream))
+        for place in (kind, f"connect.{kind}")
+        for name in names
+    }
+    unpatch_pyspark()
+    after = functions()
+    assert all(after[key] is function for key, function in before.items())
+    unpatch_pyspark()
+    assert functions() == before
+
+
+def test_the_patched_methods_have_the_signatures_and_docstrings_of_pyspark(unpatched):
+    before = {key: (inspect.signature(f), f.__doc__) for key, f in functions().items()}
+    patch_pyspark()
+    assert {key: (inspect.signature(f), f.__doc__) for key, f in functions().items()} == before
+
+
+def test_what_was_set_on_a_writer_is_hidden_in_reprs(unpatched):
+    from pyspark.sql.connect.readwriter import DataFrameWriter
+
+    patch_pyspark()
+    writer = DataFrameWriter(None, None).option("kafka.sasl.jaas.config", "a password")
+    shown = repr(vars(writer)["_kafka_nb_request"])
+    assert "kafka.sasl.jaas.config" in shown
+    assert "a password" not in shown

@@ -1,0 +1,120 @@
+"""What users are warned of at their own line: speculation, and options that do nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StringType, StructField, StructType
+
+from spark_kafka_sink import foreach_batch, register, warm_up
+from spark_kafka_sink.errors import InvalidOption, InvalidSchema
+from spark_kafka_sink.spark.datasource import KafkaSink
+
+OPTIONS = {"kafka.bootstrap.servers": "host:9092", "topic": "t", "preflight": "false"}
+WARNING = "spark.speculation is true: .* duplicated"
+
+
+class Session:
+    """The part of a Spark Connect session that the calls need."""
+
+    def __init__(self, speculation: str | None) -> None:
+        self.conf = SimpleNamespace(get=lambda name, default: speculation or default)
+        self.dataSource = SimpleNamespace(register=lambda source: None)
+
+
+def batch_of(session: Session) -> SimpleNamespace:
+    """The part of a DataFrame without partitions that foreach_batch needs."""
+    return SimpleNamespace(
+        schema=StructType([StructField("value", StringType())]),
+        sparkSession=session,
+        mapInArrow=lambda function, schema: SimpleNamespace(collect=list),
+    )
+
+
+def test_registering_warns_at_the_users_line():
+    with pytest.warns(UserWarning, match=WARNING) as warned:
+        register(Session("true"))
+    assert warned[0].filename == __file__
+
+
+def test_warming_up_warns_at_the_users_line():
+    with pytest.warns(UserWarning, match=WARNING) as warned:
+        warm_up(Session("true"), {})
+    assert warned[0].filename == __file__
+
+
+def test_warming_up_never_raises_even_where_warnings_are_errors():
+    assert "spark.speculation" in warm_up(Session("true"), {}).problem
+
+
+def test_a_foreach_batch_function_warns_at_its_first_micro_batch():
+    batch, write = batch_of(Session("true")), foreach_batch(OPTIONS)
+    with pytest.warns(UserWarning, match=WARNING):
+        write(batch, 0)
+    write(batch, 1)
+
+
+@pytest.mark.parametrize("speculation", ["false", None])
+def test_without_speculation_there_is_no_warning(speculation):
+    session = Session(speculation)
+    register(session)
+    foreach_batch(OPTIONS)(batch_of(session), 0)
+
+
+def test_a_session_that_hides_the_setting_gets_no_warning():
+    def reject(name, default):
+        raise PySparkException("CONFIG_NOT_AVAILABLE")
+
+    session = Session(None)
+    session.conf.get = reject
+    register(session)
+
+
+# --- options -------------------------------------------------------------------------------------
+
+VALUE = StructType([StructField("value", StringType())])
+FOREIGN = {"subscribe": "t", "kafka.group.id": "g", "kafka.acks": "1"}
+IGNORED = r"no effect on this sink: subscribe .*; kafka\.group\.id .*kafka\.acks=1 switches"
+
+
+def test_one_warning_of_foreach_batch_names_all_options_without_effect_at_the_users_line(caplog):
+    with caplog.at_level("INFO"), pytest.warns(UserWarning, match=IGNORED) as warned:
+        foreach_batch({**OPTIONS, **FOREIGN})
+    assert [warning.filename for warning in warned] == [__file__]
+    assert caplog.messages == [str(warned[0].message)]
+
+
+def test_the_format_warns_while_it_plans_and_not_when_it_commits():
+    sink = KafkaSink({**OPTIONS, **FOREIGN})
+    with pytest.warns(UserWarning, match=IGNORED) as warned:
+        sink.streamWriter(VALUE, overwrite=False)
+    assert len(warned) == 1
+    sink.__setstate__({})  # as Spark's process for commits unpickles it
+    sink.streamWriter(VALUE, overwrite=False)  # a warning would be an error
+
+
+@pytest.mark.parametrize("missing", ["kafka.bootstrap.servers", None])
+def test_one_error_of_the_format_names_all_that_is_wrong_with_options_and_columns(missing):
+    options = {**OPTIONS, "kafka.lingers.ms": "5", "on.record.error": "never"}
+    options.pop(missing, None)
+    wrong = StructType([StructField("vaule", StringType())])
+    with pytest.raises(InvalidOption) as raised:
+        KafkaSink(options).streamWriter(wrong, overwrite=False)
+    assert "did you mean kafka.linger.ms?" in str(raised.value)
+    assert "on.record.error='never' is not fail or dead-letter" in str(raised.value)
+    assert ("column value (string or binary) is required" in str(raised.value)) is not missing
+    assert ("kafka.bootstrap.servers is required" in str(raised.value)) is bool(missing)
+
+
+def test_columns_alone_are_an_error_of_the_schema():
+    with pytest.raises(InvalidSchema, match=r"^column value .* is required but missing"):
+        KafkaSink({**OPTIONS}).streamWriter(StructType([]), overwrite=False)
+
+
+def test_a_misspelt_topic_does_not_make_the_column_missing():
+    options = {**OPTIONS, "topik": "t"}
+    del options["topic"]
+    with pytest.raises(InvalidOption, match=r"^topik: .*did you mean topic\?$"):
+        KafkaSink(options).streamWriter(VALUE, overwrite=False)
