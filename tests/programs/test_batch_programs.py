@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from batch_programs import BATCHES
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize(("program", "way"), BATCHES.cases(is_fast=False))
