@@ -107,7 +107,7 @@ print(spark_kafka_sink.warm_up(spark, options))
 # MAGIC ## Write
 # MAGIC
 # MAGIC Makes the rows, here 100 numbers in every micro-batch. Put your own source here: rows need a
-# MAGIC `value`, and may have `key`, `headers`, `partition` and `timestamp`.
+# MAGIC `value`, and may have `key`, `headers` and `partition`.
 
 # COMMAND ----------
 

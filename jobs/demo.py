@@ -118,9 +118,13 @@ def stream(servers: str, prefix: str, scratch: Path, rows: int) -> list[float]:
         F.array(
             F.struct(F.lit("origin").alias("key"), F.encode("origin", "UTF-8").alias("value"))
         ).alias("headers"),
-        F.to_timestamp("time_hour").alias("timestamp"),
+        F.to_timestamp("time_hour").alias("scheduled_at"),
     )
-    options = {"kafka.bootstrap.servers": servers, "kafka.compression.type": "lz4"}
+    options = {
+        "kafka.bootstrap.servers": servers,
+        "kafka.compression.type": "lz4",
+        "timestamp.column": "scheduled_at",
+    }
     query = (
         records.writeStream.foreachBatch(foreach_batch(options))
         .option("checkpointLocation", str(scratch / "checkpoint"))

@@ -45,12 +45,12 @@ class Advice(Enum):
     )
     INVALID_TIMESTAMP = (
         f"A {_TIMESTAMP}",
-        "Correct the column timestamp or, without it, the clock of the worker",
+        "Correct the column that timestamp.column names or, without it, the clock of the worker",
     )
     INVALID_RECORD = (
         f"The topic is compacted, and a record lacks its key; otherwise a {_TIMESTAMP}",
-        "Give each record a key; or correct the column timestamp or, without it, the clock of the "
-        "worker",
+        "Give each record a key; or correct the column that timestamp.column names or, without it, "
+        "the clock of the worker",
     )
     INVALID_MSG = (
         "Before Kafka 2.4: the topic is compacted, and a record lacks its key; otherwise records "

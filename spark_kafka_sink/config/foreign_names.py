@@ -73,7 +73,7 @@ _SETTINGS: Mapping[str, str] = {
         key.converter. name offset.flush. offset.storage. offsets.storage. plugin. predicates
         rebalance.timeout.ms response.http.headers.config rest. scheduled.rebalance.max.delay.ms
         status.storage. task.shutdown.graceful.timeout.ms tasks.max tasks.max.enforce
-        topic.creation. topic.tracking. topics topics.regex transaction.boundary
+        topic.creation. topic.tracking. topics.regex transaction.boundary
         transaction.boundary. transforms value.converter value.converter. worker.
         """,
     "Kafka Streams": """
@@ -97,8 +97,9 @@ _SETTINGS: Mapping[str, str] = {
         """,
     # Kafka's own of up to 0.8, and what Java's producer had up to 2.0
     "clients of old Kafka versions": """
-        block.on.buffer.full compressed.topics key.serializer.class metadata.fetch.timeout.ms
-        producer.type queue.enqueue.timeout.ms serializer.class timeout.ms zk.connect
+        block.on.buffer.full broker.list compressed.topics key.serializer.class
+        metadata.fetch.timeout.ms producer.type queue.enqueue.timeout.ms serializer.class timeout.ms
+        zk.connect
         """,
 }
 
@@ -135,8 +136,8 @@ def owner(name: str) -> str | None:
 def source_owner(name: str) -> str | None:
     """Whose an option is that does not begin with ``kafka.``, likewise.
 
-    It may be a setting of Kafka's whose prefix is missing; but of those without a dot in their
-    names, such as ``topics``, people mean something else.
+    It may be a setting of Kafka's whose prefix is missing; but those without a dot in their names,
+    such as ``listeners``, may be anybody's.
     """
     return _owner(name, _OPTIONS) or (owner(name) if "." in name else None)
 

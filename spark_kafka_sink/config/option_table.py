@@ -40,6 +40,15 @@ TOPIC: Option[str | None] = Option(
     if_absent="the column `topic`",
     meaning="Topic for all rows; wins over the column.",
 )
+TIMESTAMP_COLUMN: Option[str | None] = Option(
+    "timestamp.column",
+    any_text,
+    default=None,
+    if_absent="none: the time of sending",
+    meaning="The column, of type timestamp, that is the record's timestamp, such as `event_time`. "
+    "Without it, no column is, whatever its name. Brokers delete records by their timestamps: see "
+    "[timestamps](format.md#timestamps).",
+)
 CLOSE_TIMEOUT_MS = Option(
     "close.timeout.ms",
     whole_number,

@@ -46,6 +46,7 @@ from spark_kafka_sink.config.unknown_options import (
     setting_owner,
 )
 from spark_kafka_sink.errors import InvalidOption, KafkaSinkError
+from spark_kafka_sink.records.column_table import COLUMNS, TIMESTAMP
 from spark_kafka_sink.secret import Secret
 
 T = TypeVar("T")
@@ -113,6 +114,11 @@ class SinkOptions:
     @property
     def topic(self) -> str | None:
         return self.values[table.TOPIC]
+
+    @property
+    def timestamp_column(self) -> str | None:
+        """The column that is the record's timestamp; None: the time of sending is."""
+        return self.values[table.TIMESTAMP_COLUMN] or None
 
     @property
     def serialized_columns(self) -> tuple[str, ...]:
@@ -358,9 +364,20 @@ def _read(
     exactly_once, problems = _attempt(_exactly_once, values, texts, client, notices)
     serialization, found = _attempt(read_serialization, values, texts, notices)
     problems = producer_problems + problems + found
+    problems += _attempt(_check_timestamp_column, values)[1]
     if problems or producer is None:
         return None, problems
     return SinkOptions(values, producer, exactly_once, serialization), []
+
+
+def _check_timestamp_column(values: OptionValues) -> None:
+    name = values[table.TIMESTAMP_COLUMN]
+    if name in COLUMNS and name != TIMESTAMP.name:
+        raise InvalidOption(
+            f"{table.TIMESTAMP_COLUMN.name}={name}: the column {name} is the record's {name}; name "
+            "a column of type timestamp, or remove the option",
+            option=table.TIMESTAMP_COLUMN.name,
+        )
 
 
 def _producer_options(

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from spark_kafka_sink.errors import (
     AuthenticationFailed,
     BrokerUnavailable,
     InvalidOption,
+    KafkaSinkError,
     TokenUnavailable,
     TopicUnavailable,
 )
@@ -129,6 +130,32 @@ def topic_exists(options: SinkOptions, timeout_seconds: float) -> bool:
         brokers.client.fetch_metadata([options.topic], timeout_seconds)
         answer = brokers.wait_for(TopicDescription, Deadline(timeout_seconds))
         return answer is not None and answer.code == ErrorCode.NO_ERROR
+
+
+def topic_settings(options: SinkOptions, *, from_cache: bool) -> Mapping[str, str]:
+    """The settings of the option's topic; empty if the brokers do not or may not say in time.
+
+    ``from_cache``: as this process has seen them before, if it has. Raises nothing.
+    """
+    if options.topic is None:
+        return {}
+    if not from_cache:
+        _topic_settings.cache_clear()
+    with suppress(_NoAnswer, KafkaSinkError):
+        return _topic_settings(options.producer.client, options.topic)
+    return {}
+
+
+@cache
+def _topic_settings(settings: ClientSettings, topic: str) -> Mapping[str, str]:
+    """Of a topic that does not exist yet, the next call asks again."""
+    deadline = Deadline(_CONFIGURATION_SECONDS)
+    with _open_client(settings) as brokers:
+        brokers.client.fetch_topic_configurations([topic], deadline.remaining())
+        answer = brokers.wait_for(ConfigurationDescription, deadline)
+    if answer is not None and answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise _NoAnswer
+    return {} if answer is None else answer.settings
 
 
 def newest_versions(settings: ClientSettings, deadline: Deadline) -> dict[int, int]:

@@ -17,11 +17,12 @@ from spark_kafka_sink.librdkafka.error_codes import PURGE_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import AcknowledgedRecords, FailedRecords, Statistics
 from spark_kafka_sink.librdkafka.messages import MessageBatch
 from spark_kafka_sink.names import is_topic_name
+from spark_kafka_sink.records.column_table import TIMESTAMP
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED
 from spark_kafka_sink.records.rejection import RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport, ReportBuilder
-from spark_kafka_sink.report.figures import FORBIDDEN_NAMES
+from spark_kafka_sink.report.figures import FORBIDDEN_NAMES, smallest
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Delivery:
     failed: Counter[tuple[int, int]] = field(default_factory=Counter)
     #: records that are dead letters now
     rejected: int = 0
+    #: the rows of those with timestamps
+    rejected_rows: list[npt.NDArray[np.int64]] = field(default_factory=list)
     #: about the first error
     too_large: TooLarge | None = None
 
@@ -164,6 +167,8 @@ class IncompleteDeliveries:
     def reject(self, delivery: Delivery, rejected: RejectedRecords) -> None:
         """Count records of the delivery that are dead letters now."""
         delivery.rejected += len(rejected.records)
+        if rejected.records.timestamps_ms is not None:
+            delivery.rejected_rows.append(rejected.records.rows)
         self.report.sent_records[delivery.topic] -= len(rejected.records)
         self.report.sent_bytes_by_topic[delivery.topic] -= rejected.records.total_bytes
         self.count_dead_letters(rejected)
@@ -235,17 +240,32 @@ class IncompleteDeliveries:
         return report
 
     def _complete(self, delivery: Delivery) -> None:
-        if not delivery.is_complete or not self._incomplete.pop(delivery.delivery_id, None):
+        if not delivery.is_complete or delivery.delivery_id not in self._incomplete:
             return
+        records = self._admitted.pop(delivery.delivery_id, None)
+        if records is not None:
+            self._note_oldest_timestamp(delivery, records)
+        del self._incomplete[delivery.delivery_id]
         self.topics[delivery.topic] -= 1
         if not self.topics[delivery.topic]:
             del self.topics[delivery.topic]
-        records = self._admitted.pop(delivery.delivery_id, None)
         if records is not None:
             self._batches[id(records.batch)] -= 1
             if not self._batches[id(records.batch)]:
                 del self._batches[id(records.batch)]
             self._buffered_bytes -= self._additional_bytes(records)
+
+    def _note_oldest_timestamp(self, delivery: Delivery, records: RecordColumns) -> None:
+        """Report the oldest timestamp of a complete delivery; a failed one fails its task."""
+        times = records.timestamps_ms
+        if times is None or delivery.failed:
+            return
+        is_written = times != TIMESTAMP.if_null
+        if delivery.rejected_rows:
+            is_written &= ~np.isin(records.rows, np.concatenate(delivery.rejected_rows))
+        if is_written.any():
+            oldest_ms = int(times[is_written].min())
+            self.report.oldest_timestamp_ms = smallest(self.report.oldest_timestamp_ms, oldest_ms)
 
     def _has_room(self, records: RecordColumns) -> bool:
         """True if the records fit, or if only their own Arrow batch is buffered."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,15 @@ import pyarrow as pa
 
 from spark_kafka_sink.names import is_topic_name, topic_name_rule
 from spark_kafka_sink.records import arrow_memory as memory
-from spark_kafka_sink.records.column_table import COLUMNS, RECORD_COLUMNS, Column, Kind
+from spark_kafka_sink.records.column_table import (
+    COLUMNS,
+    RECORD_COLUMNS,
+    TIMESTAMP,
+    Column,
+    Kind,
+    column_names,
+    sql_name,
+)
 from spark_kafka_sink.records.columns import (
     BytesColumn,
     HeaderColumn,
@@ -63,6 +71,8 @@ _NOTHING = np.zeros(1, dtype=np.uint8)
 
 #: ticks of a timestamp's unit per millisecond
 _PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+#: so Spark's source shows a record of Kafka without a timestamp
+_NO_TIMESTAMP_MS = -1
 
 
 @dataclass(frozen=True)
@@ -74,20 +84,26 @@ class SplitBatch:
 
 
 def split_by_topic(
-    batch: pa.RecordBatch | Serialized, topic: str | None, first_row: int = 0
+    batch: pa.RecordBatch | Serialized,
+    topic: str | None,
+    first_row: int = 0,
+    timestamp_column: str | None = None,
 ) -> SplitBatch:
     """The records of an Arrow batch, topic by topic.
 
     Columns: ``value`` and optionally ``key`` (string, large_string, binary, large_binary, or
     dictionary of one), ``topic`` (string, likewise; ignored if the argument ``topic`` is given),
-    ``partition`` (int32), ``timestamp`` (any unit), ``headers``
-    (list<struct<string, binary>>). Others are ignored. ``first_row`` is the number of
-    the batch's first row. A row with several problems is rejected for one of them.
+    ``partition`` (int32), ``headers`` (list<struct<string, binary>>), and the one that
+    ``timestamp_column`` names (timestamp of any unit). Others are ignored. ``first_row`` is the
+    number of the batch's first row. A row with several problems is rejected for one of them.
     """
     serialized = batch if isinstance(batch, Serialized) else Serialized(batch)
     batch = serialized.batch
-    indices = {name: batch.schema.get_field_index(name) for name in COLUMNS}
-    columns = {name: batch.column(index) for name, index in indices.items() if index >= 0}
+    columns = {
+        column.name: _Named(name, batch.column(index))
+        for name, column in column_names(timestamp_column).items()
+        if (index := batch.schema.get_field_index(name)) >= 0
+    }
     problems = list(serialized.unserializable)
     all_records = RecordColumns(
         topic=topic or "",
@@ -101,10 +117,11 @@ def split_by_topic(
         names = [topic.encode()]
         codes = np.zeros(batch.num_rows, dtype=np.int64)
     else:
-        names, codes = _topics(columns["topic"], problems)
+        names, codes = _topics(columns["topic"].array, problems)
     rejected: list[RejectedRecords] = []
     if problems:
-        rejected = rejected_records(problems, all_records, names, codes, columns.get("headers"))
+        headers = columns["headers"].array if "headers" in columns else None
+        rejected = rejected_records(problems, all_records, names, codes, headers)
         rejected_code = len(names)
         for problem in problems:
             codes[problem.rows] = rejected_code
@@ -133,7 +150,14 @@ def _kept_bytes(batch: pa.RecordBatch) -> int:
     return sum(sizes.values())
 
 
-def _record_columns(columns: Mapping[str, pa.Array], problems: list[RowProblem]) -> dict[str, Any]:
+class _Named(NamedTuple):
+    """A column of an Arrow batch, which may have another name than in the table of columns."""
+
+    name: str
+    array: pa.Array
+
+
+def _record_columns(columns: Mapping[str, _Named], problems: list[RowProblem]) -> dict[str, Any]:
     """The fields of RecordColumns; None: there is no such column."""
     return {
         column.field: _record_column(column, columns[column.name], problems)
@@ -143,15 +167,15 @@ def _record_columns(columns: Mapping[str, pa.Array], problems: list[RowProblem])
     }
 
 
-def _record_column(column: Column, array: pa.Array, problems: list[RowProblem]) -> Any:
+def _record_column(column: Column, named: _Named, problems: list[RowProblem]) -> Any:
     """The column as a field of RecordColumns; adds the rows that cannot be sent because of it."""
     if column.kind is Kind.BYTES:
-        return _bytes_column(array)
+        return _bytes_column(named.array)
     if column.kind is Kind.HEADERS:
-        return _headers(array, problems)
-    numbers = _numbers(array, column.if_null)
+        return _headers(named.array, problems)
+    numbers = _numbers(named.array, column.if_null)
     convert = _CONVERTERS.get(column.name)
-    return numbers if convert is None else convert(numbers, array, problems)
+    return numbers if convert is None else convert(numbers, named, problems)
 
 
 def _add_schema_ids(records: RecordColumns, serialized: Serialized) -> RecordColumns:
@@ -238,31 +262,35 @@ def _addresses(array: pa.Array) -> BytesColumn:
 
 
 def _partitions(
-    numbers: npt.NDArray[np.int32], array: pa.Array, problems: list[RowProblem]
+    numbers: npt.NDArray[np.int32], column: _Named, problems: list[RowProblem]
 ) -> npt.NDArray[np.int32]:
-    negative = np.flatnonzero((numbers < 0) & memory.valid_rows(array))
+    negative = np.flatnonzero((numbers < 0) & memory.valid_rows(column.array))
     if len(negative):
         problems.append(RowProblem(negative, "negative partition", NEGATIVE_PARTITION))
     return numbers
 
 
 def _timestamps(
-    ticks: npt.NDArray[np.int64], array: pa.Array, problems: list[RowProblem]
+    ticks: npt.NDArray[np.int64], column: _Named, problems: list[RowProblem]
 ) -> npt.NDArray[np.int64]:
-    """Milliseconds since the epoch."""
-    milliseconds = ticks * 1000 if array.type.unit == "s" else ticks // _PER_MS[array.type.unit]
-    impossible = np.flatnonzero((milliseconds <= 0) & memory.valid_rows(array))
+    """Milliseconds since the epoch; like null, -1 is the time of sending."""
+    unit = column.array.type.unit
+    milliseconds = ticks * 1000 if unit == "s" else ticks // _PER_MS[unit]
+    has_none = milliseconds == _NO_TIMESTAMP_MS
+    impossible = np.flatnonzero((milliseconds <= 0) & ~has_none & memory.valid_rows(column.array))
+    milliseconds[has_none] = TIMESTAMP.if_null
     if len(impossible):
+        name = sql_name(column.name)
         reason = (
-            "timestamp of 1970-01-01 00:00:00 UTC or before, which this client cannot send; use "
-            "null for the time of sending"
+            f"column {column.name} is 1970-01-01 00:00:00 UTC or before, which this client cannot "
+            f"send; if(unix_millis({name}) > 0, {name}, null) is then the time of sending"
         )
         problems.append(RowProblem(impossible, reason, INVALID_TIMESTAMP))
     return milliseconds
 
 
 # Columns whose numbers are restricted: column -> its conversion, which also finds rejected rows.
-_CONVERTERS: Mapping[str, Callable[[Any, pa.Array, list[RowProblem]], Any]] = {
+_CONVERTERS: Mapping[str, Callable[[Any, _Named, list[RowProblem]], Any]] = {
     "partition": _partitions,
     "timestamp": _timestamps,
 }

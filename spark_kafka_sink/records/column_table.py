@@ -5,6 +5,7 @@ The driver imports it to check schemas, so it needs neither Arrow nor numpy.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 
@@ -86,6 +87,21 @@ COLUMNS: Mapping[str, Column] = {
         ),
     )
 }
+
+#: in a DataFrame, the column that the option ``timestamp.column`` names, if any
+TIMESTAMP = COLUMNS["timestamp"]
+
+
+def sql_name(name: str) -> str:
+    """A column's name as it is written in Spark SQL."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else f"`{name.replace('`', '``')}`"
+
+
+def column_names(timestamp_column: str | None) -> dict[str, Column]:
+    """The columns by their names in a DataFrame, without the timestamp's if no column is one."""
+    names = {name: column for name, column in COLUMNS.items() if column is not TIMESTAMP}
+    return names if timestamp_column is None else names | {timestamp_column: TIMESTAMP}
+
 
 #: those that are columns of a ``RecordColumns``
 RECORD_COLUMNS = tuple(column for column in COLUMNS.values() if column.field)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spark_kafka_sink.records.column_table import COLUMNS, RECORD_COLUMNS, Column, Kept, Kind
+from spark_kafka_sink.records.column_table import RECORD_COLUMNS, TIMESTAMP, Column, Kept, Kind
 from spark_kafka_sink.records.columns import BytesColumn, RecordColumns, appended
 from spark_kafka_sink.records.rejection import (
     INVALID_HEADER,
@@ -42,7 +42,7 @@ _KEPT_NUMBERS = [
 # reject earlier ones too, or delete the dead letter within minutes, as older than the retention.
 _FAR_MS = 3_600_000
 
-_NO_TIMESTAMP = COLUMNS["timestamp"].if_null
+_NO_TIMESTAMP = TIMESTAMP.if_null
 
 
 def dead_letters(

@@ -228,6 +228,7 @@ class ReportBuilder(SimpleNamespace):
     dead_letters: Counter[tuple[str, str]]
     wait_us: Counter[Wait]
     broker_error: str
+    oldest_timestamp_ms: int | None
 
     def __init__(self) -> None:
         super().__init__(**_DEFAULTS, **{name: Counter() for name in _ALL_COUNTERS})
@@ -257,6 +258,7 @@ def uncommitted(report: DeliveryReport, *, is_aborted: bool) -> DeliveryReport:
         failed_records=failed,
         acknowledged_records=Counter(),
         dead_letters=Counter(),
+        oldest_timestamp_ms=None,
         possibly_persisted_records=report.possibly_persisted_records + in_doubt,
     )
 

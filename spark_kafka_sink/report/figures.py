@@ -40,6 +40,11 @@ def largest(one: Any, other: Any) -> Any:
     return other if one is None else one if other is None else max(one, other)
 
 
+def smallest(one: Any, other: Any) -> Any:
+    """The minimum of what is known."""
+    return other if one is None else one if other is None else min(one, other)
+
+
 def latest(one: Any, other: Any) -> Any:
     """The later one, unless it is empty."""
     return other or one
@@ -216,6 +221,14 @@ class Counted:
         plus,
         default=0,
         metric=counter("spark_kafka_sink_failed_tasks_total", "Tasks without a report of success."),
+    )
+    oldest_timestamp_ms: int | None = figure(
+        RECORDS,
+        "of acknowledged records with a timestamp from the column `timestamp.column`: the oldest "
+        "one, in milliseconds since the epoch; null: there is none",
+        smallest,
+        default=None,
+        is_new=True,
     )
     unsent_records: int = figure(
         LOSSES,

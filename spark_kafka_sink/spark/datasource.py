@@ -108,7 +108,7 @@ class KafkaSink(DataSource):
         try:
             options = complete(_parsed(self.options, schema, check))
             if self._is_planning:
-                from spark_kafka_sink.connection import preflight
+                from spark_kafka_sink.connection import preflight, record_times
 
                 warn_of_options(options)
                 warn_of_columns(schema, options)
@@ -116,6 +116,7 @@ class KafkaSink(DataSource):
                     check_worker()
                 serializer = prepare_serializer(schema, options, application_folder())
                 preflight.check(options, application_folder())
+                record_times.warn_of_log_append_time(options)
                 prepare_reports(options)
         except KafkaSinkError as error:
             raise error.with_traceback(None) from headline(error)
@@ -137,7 +138,7 @@ def _parsed(
             serialized = tuple(name for name in ("key", "value") if name in schema.names)
         for check_one in (
             partial(check, parsed),
-            partial(check_schema, schema, topic, serialized),
+            partial(check_schema, schema, topic, serialized, parsed.timestamp_column),
             partial(check_schema_for_format, schema),
         ):
             try:

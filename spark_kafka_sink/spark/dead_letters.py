@@ -9,7 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from spark_kafka_sink.errors import LibraryUnavailable
-from spark_kafka_sink.records.column_table import COLUMNS, Kept
+from spark_kafka_sink.records.column_table import COLUMNS, TIMESTAMP, Kept
 from spark_kafka_sink.records.column_table import Column as RecordColumn
 from spark_kafka_sink.records.dead_letter import PREFIX
 
@@ -24,7 +24,8 @@ def restore_dead_letters(records: DataFrame) -> DataFrame:
     """The rows that were rejected, from the records of a dead letter topic.
 
     ``records``: as Spark's Kafka source reads them with ``includeHeaders``, in a batch or a stream.
-    Returns the sink's columns with their original values; then ``error`` (null for a record that is
+    Returns the sink's columns with their original values, of which ``timestamp`` is written with
+    ``timestamp.column=timestamp``; then ``error`` (null for a record that is
     no dead letter), ``message``, ``query_id``, ``batch_id``, ``task_partition`` and ``row``; then
     the dead letter's place, ``dead_letter_partition`` and ``dead_letter_offset``. Raises
     LibraryUnavailable before PySpark 4.0.
@@ -62,7 +63,7 @@ def _original(column: RecordColumn) -> Column:
     if column.name == "headers":
         every = F.coalesce(F.concat(_unsendable_headers(), "headers"), "headers")
         return F.filter(every, _is_the_rows_own)
-    if column.name == "timestamp":
+    if column is TIMESTAMP:
         changed = F.timestamp_millis(_header("timestamp").try_cast("bigint"))
         return F.coalesce(changed, "timestamp")
     return F.col(column.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,9 @@ from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions, check_for_batch
 from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.preflight import check
+from spark_kafka_sink.connection.record_times import warn_of_log_append_time
 from spark_kafka_sink.errors import KafkaSinkError, headline, own_error
+from spark_kafka_sink.records.column_table import sql_name
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
 from spark_kafka_sink.spark import private_api
 from spark_kafka_sink.spark.micro_batch import (
@@ -78,8 +80,9 @@ def foreach_batch(
     only these, and only with the option ``report.path``: Spark drops the reports of the others.
 
     A UserWarning names options that are ignored, or weaken the delivery. The first micro-batch
-    issues one if the session has ``spark.speculation``, or if a
-    column that is not written has a name like one that is missing, such as ``keys``.
+    issues one if the session has ``spark.speculation``, or if a column that is not written may be
+    meant to be: ``timestamp`` without ``timestamp.column``, or one with a name like that of a
+    missing one, such as ``keys``.
     Spark's ``mapInArrow``, which runs the tasks, requires pandas in that process. It is imported
     here, so that the first micro-batch does not have to; raises PySparkImportError.
     """
@@ -96,26 +99,24 @@ def foreach_batch(
         if is_first:
             warn_of_speculation(batch.sparkSession)
         try:
-            check_schema(batch.schema, parsed.topic, parsed.serialized_columns)
+            check_schema(
+                batch.schema, parsed.topic, parsed.serialized_columns, parsed.timestamp_column
+            )
             if is_first:
                 warn_of_columns(batch.schema, parsed)
-                is_first = False
             if parsed.exactly_once is not None:
                 private_api.check_worker()
             serializer = prepare_serializer(batch.schema, parsed)
             check(parsed)
+            if is_first:
+                warn_of_log_append_time(parsed)
+                is_first = False
             prepare_reports(parsed)
             query_id = _query_id(batch.sparkSession)
             named = _add_prefix(parsed.replace_value(table.BATCH_ID, batch_id), query_id)
         except KafkaSinkError as error:
             raise error.with_traceback(None) from headline(error)
-        batch = _select_used(batch, used_columns(parsed.topic))
-        batch, named = _repartitioned(batch, named)
-        is_exactly_once = named.exactly_once is not None
-        has_end_rows = is_exactly_once and private_api.marks_any_end(batch.sparkSession)
-        if has_end_rows:
-            batch = _add_end_rows(batch)
-        frame = batch.mapInArrow(WriteToKafka(named, serializer, has_end_rows), _REPORT)
+        frame, named = _reports_of_tasks(batch, named, serializer)
         # If a task fails, Spark drops the reports of the others.
         report = DeliveryReport(tasks=1, failed_tasks=1, query_id=query_id)
         try:
@@ -164,7 +165,20 @@ class _Reports:
             _log.exception("on_report failed after micro-batch %s had failed", report.batch_id)
 
 
-def _select_used(batch: DataFrame, used: Sequence[str]) -> DataFrame:
+def _reports_of_tasks(
+    batch: DataFrame, options: SinkOptions, serializer: Serializer | None
+) -> tuple[DataFrame, SinkOptions]:
+    """A DataFrame whose tasks write the batch, and the options that they have."""
+    batch = _select_used(batch, used_columns(options.topic, options.timestamp_column))
+    batch, options = _repartitioned(batch, options)
+    is_exactly_once = options.exactly_once is not None
+    has_end_rows = is_exactly_once and private_api.marks_any_end(batch.sparkSession)
+    if has_end_rows:
+        batch = _add_end_rows(batch)
+    return batch.mapInArrow(WriteToKafka(options, serializer, has_end_rows), _REPORT), options
+
+
+def _select_used(batch: DataFrame, used: Collection[str]) -> DataFrame:
     """The batch without the other columns, which Spark would pass to Python too."""
     names = batch.schema.names
     columns = [name for name in used if name in names]
@@ -173,7 +187,7 @@ def _select_used(batch: DataFrame, used: Sequence[str]) -> DataFrame:
     if len({name.lower() for name in names}) < len(names):
         # To Spark, value is ambiguous beside Value, unless it has a name of its own.
         batch = batch.toDF(*(name if name in used else f"_{i}" for i, name in enumerate(names)))
-    return batch.select(columns)
+    return batch.select([sql_name(name) for name in columns])
 
 
 def _repartitioned(batch: DataFrame, options: SinkOptions) -> tuple[DataFrame, SinkOptions]:
@@ -187,7 +201,7 @@ def _repartitioned(batch: DataFrame, options: SinkOptions) -> tuple[DataFrame, S
     from pyspark.sql import functions as F
 
     number = private_api.checkpointed_partitions(batch.sparkSession)
-    names = ["key"] if "key" in batch.columns else batch.columns
+    names = ["key"] if "key" in batch.columns else [sql_name(name) for name in batch.columns]
     batch = batch.repartition(number, *names, F.lit(_REPARTITION))
     return batch, replace(options, exactly_once=replace(settings, partitions=number))
 

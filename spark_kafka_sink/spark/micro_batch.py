@@ -106,4 +106,9 @@ def keep_report(report: DeliveryReport, options: SinkOptions) -> DeliveryReport:
         report = append(report, path)
     what = "batch" if report.batch_id is None else f"micro-batch {report.batch_id}"
     _log.info("%s %s: %s", what, report.outcome, report.to_json())
+    if report.oldest_timestamp_ms is not None:
+        # Imported here: it loads the client.
+        from spark_kafka_sink.connection.record_times import warn_of_old_records
+
+        warn_of_old_records(report, options)
     return report

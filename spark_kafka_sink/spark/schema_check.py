@@ -8,8 +8,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.errors import InvalidSchema
-from spark_kafka_sink.records.column_table import COLUMNS, TEXT
+from spark_kafka_sink.records.column_table import (
+    COLUMNS,
+    TEXT,
+    TIMESTAMP,
+    Column,
+    column_names,
+    sql_name,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -57,19 +65,19 @@ CONVERSIONS = (
         ("timestamp",),
         "bigint",
         "bigint",
-        ("timestamp_millis({})", "timestamp_seconds({})", _DROP),
+        ("timestamp_millis({})", "timestamp_seconds({})"),
     ),
     Conversion(
         ("timestamp",),
         "another number",
         r"(tiny|small|)int|float|double|decimal.*",
-        ("timestamp_seconds({})", _DROP),
+        ("timestamp_seconds({})",),
     ),
     Conversion(
         ("timestamp",),
         "timestamp_ntz, date, string, void",
         "timestamp_ntz|date|string.*|void",
-        ("timestamp({})", _DROP),
+        ("timestamp({})",),
     ),
     Conversion(("headers",), "`map<string,binary>`", "map<string,binary>", ("map_entries({})",)),
     Conversion(
@@ -106,11 +114,18 @@ CONVERSIONS = (
         ("headers",), "string, from `to_json`", "string", (f"from_json({{}}, '{_HEADERS}')",)
     ),
     Conversion(
-        tuple(column for column in COLUMNS if column not in ("value", "key")),
+        tuple(column for column in COLUMNS if column not in ("value", "key", TIMESTAMP.name)),
         "any other",
         ".*",
         (_DROP,),
     ),
+)
+
+_OPTION = table.TIMESTAMP_COLUMN.name
+_TIMESTAMP_UNUSED = (
+    f"column {TIMESTAMP.name} is not written to Kafka, as with Spark's own sink: records get the "
+    f"time of sending. If it is the records' time, set {_OPTION}={TIMESTAMP.name}, and see that "
+    "the topic's retention.ms keeps records of that age; if not, drop the column"
 )
 
 #: what a column may be already: the format's name, Spark's function, and the types that it returns
@@ -120,22 +135,26 @@ _ALREADY = {"json": ("JSON", "to_json", TEXT), "avro": ("Avro", "to_avro", ("bin
 _SIMILARITY = 0.8
 
 
-def check_schema(schema: StructType, topic: str | None, serialized: Collection[str] = ()) -> None:
+def check_schema(
+    schema: StructType,
+    topic: str | None,
+    serialized: Collection[str] = (),
+    timestamp_column: str | None = None,
+) -> None:
     """Raise InvalidSchema, with one message for all problems, if rows cannot become records.
 
     ``serialized``: the columns of any type, which a format turns into bytes.
     """
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
-    used = used_columns(topic)
+    used = used_columns(topic, timestamp_column)
     problems = [
-        f"column {column} has type {types[column]}; allowed: {' or '.join(COLUMNS[column].types)}, "
-        f"for instance {' or '.join(conversions(column, types[column]))}"
-        f"{_or_format(column, types[column])}"
-        for column in used
-        if column in types
-        and column not in serialized
+        f"column {name} has type {types[name]}; allowed: {' or '.join(column.types)}"
+        f"{_advice(name, column, types[name])}"
+        for name, column in used.items()
+        if name in types
+        and name not in serialized
         # Of structs, the names of fields may be in any case.
-        and types[column].lower() not in COLUMNS[column].types
+        and types[name].lower() not in column.types
     ]
     problems += [
         f"{problem}: rename one"
@@ -155,6 +174,9 @@ def check_schema(schema: StructType, topic: str | None, serialized: Collection[s
     if "topic" not in types and topic is None:
         hint = _hint("topic", types)
         problems.append(f"no topic: set the option topic, or add a column topic (string){hint}")
+    if timestamp_column is not None and timestamp_column not in types:
+        hint = _hint(timestamp_column, types)
+        problems.append(f"column {timestamp_column}, which {_OPTION} names, is missing{hint}")
     repeated = [name for name in _repeated(schema.names) if name in used]
     if repeated:
         names = ", ".join(repeated)
@@ -180,14 +202,24 @@ def check_schema_for_format(schema: StructType) -> None:
         )
 
 
-def conversions(column: str, kind: str) -> list[str]:
-    """What turns a column of a type, as Spark writes it, into one that is allowed."""
-    conversion = next(
-        candidate
-        for candidate in CONVERSIONS
-        if column in candidate.columns and re.fullmatch(candidate.pattern, kind, re.IGNORECASE)
-    )
-    return [expression.format(column) for expression in conversion.expressions]
+def conversions(column: str, kind: str, name: str | None = None) -> list[str]:
+    """What turns a column of a type, as Spark writes it, into one that is allowed; may be nothing.
+
+    ``column``: in the table of columns. ``name``: in the DataFrame, if it is another one.
+    """
+    for candidate in CONVERSIONS:
+        if column in candidate.columns and re.fullmatch(candidate.pattern, kind, re.IGNORECASE):
+            return [e.format(sql_name(name or column)) for e in candidate.expressions]
+    return []
+
+
+def _advice(name: str, column: Column, kind: str) -> str:
+    """The end of the sentence about a column of a wrong type."""
+    expressions = " or ".join(conversions(column.name, kind, name))
+    instead = f", for instance {expressions}" if expressions else ""
+    if column is TIMESTAMP:
+        return f"{instead}; or remove {_OPTION}"
+    return instead + _or_format(name, kind)
 
 
 def _repeated(names: Iterable[str]) -> list[str]:
@@ -211,31 +243,41 @@ def _repeated_fields(kind: DataType, place: str) -> Iterator[str]:
         yield from _repeated_fields(kind.valueType, f"{place}.value")
 
 
-def used_columns(topic: str | None) -> list[str]:
-    """The columns that make up a record; the option ``topic`` replaces the column ``topic``."""
-    return [column for column in COLUMNS if column != "topic" or topic is None]
+def used_columns(topic: str | None, timestamp_column: str | None = None) -> dict[str, Column]:
+    """The columns that make up a record, by their names in the DataFrame.
+
+    The option ``topic`` replaces the column ``topic``.
+    """
+    names = column_names(timestamp_column)
+    return {name: column for name, column in names.items() if name != "topic" or topic is None}
 
 
 def warn_of_columns(schema: StructType, options: SinkOptions) -> None:
     """Issue a UserWarning, at our caller's caller, for columns that may be a mistake."""
-    sentences = unused_columns(schema, options.topic)
+    sentences = unused_columns(schema, options.topic, options.timestamp_column)
     for sentence in sentences + columns_serialized_twice(schema, options.serialization):
         warnings.warn(sentence, stacklevel=3)
 
 
-def unused_columns(schema: StructType, topic: str | None) -> list[str]:
-    """A sentence for each column that is not written, and resembles one that is missing.
+def unused_columns(
+    schema: StructType, topic: str | None, timestamp_column: str | None = None
+) -> list[str]:
+    """A sentence for each column that is not written, and may be meant to be.
 
-    Other columns are not written either, as in Spark's own sink.
+    That is one that resembles a missing one, and ``timestamp`` if no column is the record's
+    timestamp. Other columns are not written either, as in Spark's own sink.
     """
-    used = used_columns(topic)
+    used = used_columns(topic, timestamp_column)
     unused = set(schema.names) - set(used)
     missing = set(used) - set(schema.names) if unused else set()
-    return [
+    sentences = [
         f"column {similar} is not written to Kafka; did you mean {column}?"
         for column in sorted(missing)
         if (similar := _similar(column, unused))
     ]
+    if timestamp_column is None and TIMESTAMP.name in unused:
+        sentences.append(_TIMESTAMP_UNUSED)
+    return sentences
 
 
 def columns_serialized_twice(schema: StructType, options: SerializationOptions | None) -> list[str]:
@@ -258,7 +300,7 @@ def _similar(column: str, names: Iterable[str]) -> str | None:
     import difflib  # needed only if a column is missing
 
     lower = {name.lower(): name for name in names}
-    matches = difflib.get_close_matches(column, lower, n=1, cutoff=_SIMILARITY)
+    matches = difflib.get_close_matches(column.lower(), lower, n=1, cutoff=_SIMILARITY)
     return lower[matches[0]] if matches else None
 
 
@@ -272,5 +314,5 @@ def _hint(column: str, names: Iterable[str]) -> str:
     similar = _similar(column, names)
     if similar is None:
         return ""
-    is_case = similar.lower() == column
+    is_case = similar.lower() == column.lower()
     return f" (found {similar}{'; names are case-sensitive' if is_case else ''})"

@@ -120,7 +120,7 @@ def _send(
         sender.prefetch([options.topic])
     for batch in batches:
         encoded = batch if serializer is None else serializer.serialize(batch, options.topic)
-        split = split_by_topic(encoded, options.topic, first_row=rows)
+        split = split_by_topic(encoded, options.topic, rows, options.timestamp_column)
         if split.rejected and options.dead_letter_topic is None:
             first = split.rejected[0]
             raise InvalidRecord(f"{_place(origin)}, row {first.records.rows[0]}: {first.reason}")

@@ -53,9 +53,7 @@ def stream_of_rows(spark, folder, *batches):
     lines = stream_of(spark, folder, *([json.dumps(row) for row in batch] for batch in batches))
     rows = lines.select(F.from_json("value", SCHEMA).alias("row")).select("row.*")
     return (
-        rows.withColumn("timestamp", F.timestamp_millis("timestamp_ms"))
-        .drop("timestamp_ms")
-        .coalesce(1)
+        rows.withColumn("at", F.timestamp_millis("timestamp_ms")).drop("timestamp_ms").coalesce(1)
     )
 
 
@@ -95,7 +93,7 @@ def test_rows_arrive_with_all_columns(spark, topics, write, tmp_path):
         for number in range(6_000)
     ]
     rows = [row_of(record) for record in records]
-    write(stream_of_rows(spark, tmp_path / "in", rows[:4_000], rows[4_000:]))
+    write(stream_of_rows(spark, tmp_path / "in", rows[:4_000], rows[4_000:]), timestamp_column="at")
     assert topics.read(*names) == sorted(records)
 
 
@@ -186,6 +184,7 @@ def test_rejected_rows_become_dead_letters_and_the_others_keep_their_order(
         stream_of_rows(spark, tmp_path / "in", rows[:5_000], rows[5_000:]),
         on_record_error="dead-letter",
         dead_letter_topic=letters,
+        timestamp_column="at",
     )
     assert values(topics.read(topic)) == good
     errors = {

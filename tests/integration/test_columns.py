@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from contextlib import nullcontext
 from datetime import datetime, timezone
 
 import pytest
+from acls import Acls
 from chispa import assert_df_equality
-from pyspark.errors import AnalysisException
+from confluent_kafka.admin import AclOperation
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql import types
 from pyspark.sql.types import StringType, StructField, StructType
 from streams import write_by_foreach_batch, write_by_format
 
+from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.spark.schema_check import CONVERSIONS, check_schema, conversions
 
 HEADERS = "array<struct<key:string,value:binary>>"
+TIMESTAMP = {"timestamp.column": "timestamp"}
 SCHEMA = f"key binary, value binary, headers {HEADERS}, partition int, timestamp timestamp"
 
 
@@ -37,7 +43,7 @@ def test_all_columns_arrive_as_sparks_own_source_reads_them(
         ("k\u00e4".encode(), bytes(range(256)), None, 2, datetime(1970, 1, 1, 0, 0, 1)),
     ]
     sent = spark.createDataFrame(rows, SCHEMA)
-    write(sent, bootstrap_servers, topic=topic)
+    write(sent, bootstrap_servers, topic=topic, **TIMESTAMP)
     # Like Kafka, Spark's source does not distinguish missing headers from an empty list.
     expected = sent.withColumn("headers", F.expr("CASE WHEN size(headers) > 0 THEN headers END"))
     actual = read(spark, bootstrap_servers, topic).select(*sent.columns)
@@ -109,7 +115,8 @@ def test_order_per_key_is_kept_within_a_task(spark, bootstrap_servers, topics, c
         F.col("id").cast("string").alias("value"),
         F.current_timestamp().alias("timestamp"),
     )
-    write_by_format(df.select("key", *columns), bootstrap_servers, topic=topic)
+    options = TIMESTAMP if "timestamp" in columns else {}
+    write_by_format(df.select("key", *columns), bootstrap_servers, topic=topic, **options)
     last: dict[bytes, int] = {}
     records = topics.read(topic)
     for record in records:
@@ -123,12 +130,127 @@ def test_a_missing_or_null_timestamp_is_the_time_of_sending(spark, bootstrap_ser
     topic = topics.create()
     before = datetime.now(timezone.utc).timestamp() * 1000
     write_by_format(spark.createDataFrame([("a",)], "value string"), bootstrap_servers, topic=topic)
-    null = spark.createDataFrame([("b", None)], "value string, timestamp timestamp")
-    write_by_format(null, bootstrap_servers, topic=topic)
+    # So Spark's source shows a record without a time, such as those of Kafka 0.9.
+    times = "VALUES ('b', null), ('c', timestamp_millis(-1)) AS rows (value, timestamp)"
+    rows = spark.sql(f"SELECT * FROM {times}").coalesce(1)
+    write_by_format(rows, bootstrap_servers, topic=topic, **TIMESTAMP)
     after = datetime.now(timezone.utc).timestamp() * 1000
     records = topics.read(topic)
-    assert [r.value for r in records] == [b"a", b"b"]
+    assert [r.value for r in records] == [b"a", b"b", b"c"]
     assert all(before - 1 <= r.timestamp_ms <= after for r in records)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
+def test_what_the_error_about_a_timestamp_advises_makes_it_the_time_of_sending(
+    spark, write, bootstrap_servers, topics, zone
+):
+    topic = topics.create()
+    rows = spark.sql(
+        "SELECT string(ms) AS value, timestamp_millis(ms) AS `at ms` "
+        "FROM VALUES (0), (-86400000), (1) AS times (ms)"
+    )
+    options = {"topic": topic, "timestamp.column": "at ms"}
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        with pytest.raises(PySparkException, match=r"column at ms is 1970-01-01") as raised:
+            write(rows, bootstrap_servers, **options)
+        advised = re.search(r"; (if\(.* null\)) is", str(raised.value))[1]
+        repaired = rows.selectExpr("value", f"{advised} AS `at ms`")
+        write(repaired, bootstrap_servers, **options)
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    now_ms = datetime.now(timezone.utc).timestamp() * 1000
+    ages = {r.value: now_ms - r.timestamp_ms for r in topics.read(topic)}
+    assert ages.pop(b"1") == pytest.approx(now_ms, abs=2)
+    assert set(ages) == {b"0", b"-86400000"}
+    assert all(age < 600_000 for age in ages.values())
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "bigint", "string", "struct<a: int>"])
+def test_a_column_timestamp_is_ignored_as_by_sparks_own_sink(
+    spark, write, bootstrap_servers, topics, kind
+):
+    ours, theirs = topics.create(), topics.create()
+    old = {"timestamp": "timestamp'2020-01-01'", "struct<a: int>": "named_struct('a', 1)"}
+    rows = spark.range(5).selectExpr("string(id) AS value", f"{old.get(kind, '5')} AS timestamp")
+    rows = rows.withColumn("timestamp", F.col("timestamp").cast(kind))
+    before_ms = datetime.now(timezone.utc).timestamp() * 1000 - 1
+    sentence = "column timestamp is not written.*timestamp.column="
+    is_here = write is write_by_foreach_batch  # the format's planning has a process of its own
+    with pytest.warns(UserWarning, match=sentence) if is_here else nullcontext():
+        write(rows, bootstrap_servers, topic=ours)
+    writer = rows.write.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
+    writer.option("topic", theirs).save()
+    after_ms = datetime.now(timezone.utc).timestamp() * 1000
+    records = topics.read(ours)
+    assert sorted(r.value for r in records) == sorted(r.value for r in topics.read(theirs))
+    for record in [*records, *topics.read(theirs)]:
+        assert before_ms <= record.timestamp_ms <= after_ms
+
+
+WEEK_MS = 7 * 86_400_000
+
+
+def warnings_of_old_records(caplog):
+    return [entry.getMessage() for entry in caplog.records if "oldest record" in entry.getMessage()]
+
+
+@pytest.mark.parametrize(
+    ("config", "age_ms", "is_named"),
+    [
+        ({"retention.ms": str(WEEK_MS)}, WEEK_MS + 60_000, True),
+        ({"retention.ms": str(WEEK_MS)}, WEEK_MS - 600_000, False),
+        ({"retention.ms": "-1"}, 1000 * WEEK_MS, False),
+    ],
+)
+def test_a_record_older_than_the_retention_is_named_before_it_is_gone(
+    spark, bootstrap_servers, topics, caplog, config, age_ms, is_named
+):
+    topic = topics.create(1, config)
+    at_ms = int(datetime.now(timezone.utc).timestamp() * 1000) - age_ms
+    rows = spark.sql(
+        f"SELECT string(id) AS value, timestamp_millis({at_ms} + id) AS at FROM range(10)"
+    )
+    options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic}
+    options |= {"timestamp.column": "at"}
+    reports = []
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.warns(UserWarning, match="oldest record") if is_named else nullcontext(),
+    ):
+        foreach_batch(options, reports.append)(rows, 0)
+    assert [report.oldest_timestamp_ms for report in reports] == [at_ms]
+    named = warnings_of_old_records(caplog)
+    assert len(named) == is_named
+    for sentence in named:
+        time = datetime.fromtimestamp(at_ms / 1000, timezone.utc)
+        assert f"topic {topic}: the oldest record" in sentence
+        assert f"{time:%Y-%m-%d %H:%M:%S} UTC" in sentence
+        assert f"retention.ms={WEEK_MS} (7 days)" in sentence
+
+
+def test_a_topic_that_replaces_timestamps_is_named_before_rows_are_written(
+    spark, bootstrap_servers, topics
+):
+    topic = topics.create(1, {"message.timestamp.type": "LogAppendTime"})
+    rows = spark.sql("SELECT 'v' AS value, timestamp'2020-01-01' AS at")
+    options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic}
+    write = foreach_batch(options | {"timestamp.column": "at"})
+    with pytest.warns(UserWarning, match=f"topic {topic} has message.timestamp.type=LogAppend"):
+        write(rows, 0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_nothing_is_said_without_the_right_to_read_the_topics_configuration(
+    spark, kafka, own_topics
+):
+    topic = own_topics.create(1, {"retention.ms": str(WEEK_MS)})
+    Acls(kafka.bootstrap_servers).deny("ANONYMOUS", topic, AclOperation.DESCRIBE_CONFIGS)
+    rows = spark.sql("SELECT 'v' AS value, timestamp'2020-01-01' AS at")
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
+    reports = []
+    foreach_batch(options | {"timestamp.column": "at"}, reports.append)(rows, 0)
+    assert reports[0].oldest_timestamp_ms is not None
 
 
 def test_large_arrow_types_are_accepted_too(spark, write, bootstrap_servers, topics):
@@ -225,7 +347,6 @@ CONVERTED = [
 ]  # fmt: skip
 DROPPED = [
     ("topic", "struct(1 AS a)"), ("topic", "null"), ("partition", "true"),
-    ("timestamp", "true"), ("timestamp", "struct(1 AS a)"),
     ("headers", "array()"), ("headers", "1"), ("headers", "array('h')"), ("headers", "struct('h')"),
 ]  # fmt: skip
 
@@ -254,7 +375,9 @@ def test_what_errors_advise_converts_columns_of_other_types(spark):
         column = field.name.split()[0]
         value = StructField("value", StringType())
         record = {"value": value} | {column: StructField(column, field.dataType)}
-        check_schema(StructType([*record.values()]), None if column == "topic" else "t")
+        topic = None if column == "topic" else "t"
+        at = column if column == "timestamp" else None
+        check_schema(StructType([*record.values()]), topic, timestamp_column=at)
     row = written.select(*(f"`{name}`" for name in expected)).first().asDict(recursive=True)
     for name, value in expected.items():
         shown = row[name]

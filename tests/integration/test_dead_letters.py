@@ -105,7 +105,8 @@ def test_bad_rows_become_dead_letters_with_what_they_were(own_topics, options, d
             ),
         }
     )
-    report = write_partition([batch], parse(options | {"batch.id": "7"}))
+    named = {"batch.id": "7", "timestamp.column": "timestamp"}
+    report = write_partition([batch], parse(options | named))
     (good,) = own_topics.read(topic)
     assert (good.value, good.partition, good.timestamp_ms) == (b"good", 1, 1_000)
     letters = {record.value: record for record in own_topics.read(dead_letter_topic)}
@@ -143,6 +144,14 @@ def test_bad_rows_become_dead_letters_with_what_they_were(own_topics, options, d
         (topic, "INVALID_TIMESTAMP"): 1,
         (topic, "INVALID_HEADER"): 1,
     }
+
+
+def test_a_time_that_is_not_written_is_in_no_header(own_topics, options, dead_letter_topic):
+    times = pa.array([3_000], pa.timestamp("ms"))
+    batch = pa.record_batch({"value": [b"v"], "topic": ["a b"], "timestamp": times})
+    write_partition([batch], parse(options))
+    (letter,) = own_topics.read(dead_letter_topic)
+    assert "kafka-nb.timestamp" not in headers_of(letter)
 
 
 # --- records that brokers reject -----------------------------------------------------------------
@@ -239,10 +248,10 @@ def test_timestamps_that_the_topic_does_not_allow(own_topics, options, dead_lett
     batch = pa.record_batch(
         {
             "value": [b"now", b"future", b"null"],
-            "timestamp": pa.array([now_ms, FUTURE_MS, None], pa.timestamp("ms")),
+            "at": pa.array([now_ms, FUTURE_MS, None], pa.timestamp("ms")),
         }
     )
-    report = write_partition([batch], parse(options | {"topic": topic}))
+    report = write_partition([batch], parse(options | {"topic": topic, "timestamp.column": "at"}))
     assert report.dead_letters == {(topic, "INVALID_TIMESTAMP"): 1}
     assert values(own_topics.read(topic)) == [b"now", b"null"]
     (letter,) = own_topics.read(dead_letter_topic)
@@ -452,7 +461,7 @@ def mixed_rows(spark, names):
         3: {"topic": "cast(X'ff61' as string)"},
         4: {"partition": "-1"},
         5: {"partition": "99"},
-        6: {"timestamp": "timestamp_millis(-1)"},
+        6: {"timestamp": "timestamp_millis(-2)"},
         7: {"timestamp": f"timestamp_millis({FUTURE_MS})"},
         8: {"value": "concat(id, repeat('x', 200000))"},
         9: {"key": "null", "topic": f"'{names['compacted']}'"},
@@ -496,6 +505,7 @@ def test_each_of_100_000_rows_is_in_its_topic_or_a_dead_letter(
         "compacted": own_topics.create(2, {"cleanup.policy": "compact"}),
     }
     rows = mixed_rows(spark, names)
+    options = options | {"timestamp.column": "timestamp"}
     if mode == "format":
         rows.write.format("kafka-nb").options(**options).mode("append").save()
     else:

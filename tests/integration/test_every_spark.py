@@ -17,7 +17,7 @@ COLUMNS = [
     "concat('key-', right(value, 1)) AS key",
     "value",
     "array(named_struct('key', 'number', 'value', binary(value))) AS headers",
-    f"timestamp_millis({START_MS} + bigint(value)) AS timestamp",
+    f"timestamp_millis({START_MS} + bigint(value)) AS at",
 ]
 
 
@@ -28,7 +28,11 @@ def way(request):
 
 @pytest.fixture
 def options(bootstrap_servers, topics):
-    return {"kafka.bootstrap.servers": bootstrap_servers, "topic": topics.create(partitions=2)}
+    return {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "topic": topics.create(partitions=2),
+        "timestamp.column": "at",
+    }
 
 
 def numbers(spark):
@@ -99,7 +103,7 @@ def test_a_patched_pyspark_writes_batches_and_streams(spark, options, topics, tm
 
 def test_structs_as_avro(spark, way, options, topics):
     frame = numbers(spark).selectExpr(
-        "key", "named_struct('number', int(value), 'text', value) AS value", "headers", "timestamp"
+        "key", "named_struct('number', int(value), 'text', value) AS value", "headers", "at"
     )
     with running_stub() as registry:
         options |= {"value.format": "avro", "schema.registry.url": registry.url}

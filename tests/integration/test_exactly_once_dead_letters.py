@@ -71,11 +71,11 @@ class DeadLetterSink(Sink):
             {
                 "value": pa.array(values),
                 "partition": pa.array(partitions, pa.int32()),
-                "timestamp": pa.array(milliseconds, pa.timestamp("ms")),
+                "at": pa.array(milliseconds, pa.timestamp("ms")),
                 "headers": pa.array(headers, HEADERS),
             }
         )
-        return self.write_batches([batch], **options)
+        return self.write_batches([batch], timestamp_column="at", **options)
 
     def write_batches(self, batches, **options):
         return exactly_once_task.write_batches(self.options_with(**options), 0, 0, batches)

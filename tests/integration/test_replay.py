@@ -116,6 +116,7 @@ def test_what_the_sink_rejected_is_replayed(replays, topics):
         "kafka.bootstrap.servers": topics.bootstrap_servers,
         "on.record.error": "dead-letter",
         "dead.letter.topic": replays.dead_letters,
+        "timestamp.column": "timestamp",
     }
     write_partition([batch], parse(options))
     process_cache().close(5)

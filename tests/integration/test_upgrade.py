@@ -45,6 +45,7 @@ def sink(kafka, own_topics, monkeypatch):
     # Brokers forget the offsets of a deleted topic some time later, so each test has another one.
     sink.options["exactly.once.ledger.topic"] = own_topics.create()
     sink.options["transactional.id.prefix"] += sink.options["exactly.once.ledger.topic"]
+    sink.options["timestamp.column"] = "timestamp"  # which 0.1 to 0.3 always wrote
     yield sink
     own_topics.delete(sink.topic)
 
@@ -120,6 +121,20 @@ def test_rows_that_differ_from_those_committed_before_are_rejected(sink, column)
     rows = [{name: value for name, value in row.items() if name != column} for row in ROWS[2][0]]
     with pytest.raises(ReplayDiffers, match="has committed 5 different rows"):
         write(sink, 2, 0, rows)
+
+
+def test_without_the_option_timestamps_that_were_committed_before_are_missed(sink):
+    """Between two micro-batches, there is nothing to compare."""
+    restore(sink, "partly")
+    del sink.options["timestamp.column"]
+    with pytest.raises(ReplayDiffers, match=r"5 different rows.* Keep timestamp.column as"):
+        write(sink, 2, 0, ROWS[2][0])
+    expect_only(sink, [])
+    sink.options["timestamp.column"] = "timestamp"
+    assert write_batch(sink, 2, *ROWS[2]) == [0, 3]
+    del sink.options["timestamp.column"]
+    assert write_batch(sink, 3, *ROWS[0]) == [2, 1]
+    expect_only(sink, ROWS[2][1], *ROWS[0])
 
 
 def test_another_number_of_partitions_has_to_wait_for_the_end_of_a_micro_batch(sink):

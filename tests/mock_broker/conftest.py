@@ -104,7 +104,7 @@ def producer(
 def records() -> Callable[..., RecordColumns]:
     def make(values: list[str | None], topic: str = "t", **columns: pa.Array) -> RecordColumns:
         batch = pa.record_batch({"value": pa.array(values, pa.string()), **columns})
-        (all_records,) = split_by_topic(batch, topic).records
+        (all_records,) = split_by_topic(batch, topic, timestamp_column="timestamp").records
         return all_records
 
     return make

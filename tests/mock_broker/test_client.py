@@ -76,9 +76,10 @@ def test_a_batch_is_kept_until_each_of_its_records_is_reported(client, cluster, 
     cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     made = pa.record_batch({"value": ["a", "b"], "topic": ["t", "missing"], **columns})
     batch = weakref.ref(made)
-    for delivery_id, rows in enumerate(split_by_topic(made, None).records):
+    split = split_by_topic(made, None, timestamp_column="timestamp")
+    for delivery_id, rows in enumerate(split.records):
         client.enqueue(MessageBatch(unpartitioned(rows), delivery_id))
-    del made, rows
+    del made, split, rows
     deadline = Deadline(10)
     while queued(client) > 1:
         list(client.poll(0.05))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import time
 import weakref
 
 import pyarrow as pa
@@ -98,6 +99,20 @@ def test_a_bad_row_stops_the_task_before_anything_of_its_batch_is_sent(topicless
     written = last_offset(cluster.bootstrap_servers, "t")
     values = [m.value() for m in read(cluster.bootstrap_servers, "t", written)]
     assert values in ([b"a", b"end"], [b"end"])
+
+
+@pytest.mark.parametrize("column", ["timestamp", "at", None])
+def test_records_have_the_time_of_the_column_that_the_option_names(options, cluster, column):
+    milliseconds = {"timestamp": [3_000, None, 2_000], "at": [50_000, 70_000, -1]}
+    times = {name: pa.array(ms, pa.timestamp("ms")) for name, ms in milliseconds.items()}
+    before_ms = time.time() * 1000 - 1
+    rows = pa.record_batch({"value": ["a", "b", "c"], **times})
+    report = write_partition([rows], options(**({"timestamp_column": column} if column else {})))
+    written = [m.timestamp()[1] for m in read(cluster.bootstrap_servers, "t", 3)]
+    expected = [ms if ms and ms > 0 else None for ms in milliseconds.get(column, [None] * 3)]
+    for ms, expected_ms in zip(written, expected, strict=True):
+        assert ms == expected_ms or (expected_ms is None and before_ms <= ms <= time.time() * 1000)
+    assert report.oldest_timestamp_ms == min(filter(None, expected), default=None)
 
 
 def test_a_schema_that_a_task_has_asked_for_is_known_to_the_other_workers_of_its_executor(

@@ -37,7 +37,7 @@ class FakeEngine(Engine):
 
     def send_values(self, topic: str, values: Sequence[str], **columns: Any) -> SendRequest:
         batch = pa.record_batch({"value": pa.array(values), **columns})
-        (records,) = split_by_topic(batch, topic).records
+        (records,) = split_by_topic(batch, topic, timestamp_column="timestamp").records
         return self.send(records)
 
     def deliver(self, topic: str, values: Sequence[str], **columns: Any) -> Delivery:

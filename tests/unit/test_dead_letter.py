@@ -13,7 +13,7 @@ NOW_MS = 1_000_000_000
 
 def rejected(error="INVALID_RECORD", first_row=0, **columns):
     batch = pa.record_batch({"value": ["v"] * len(next(iter(columns.values()))), **columns})
-    (records,) = split_by_topic(batch, "t", first_row).records
+    (records,) = split_by_topic(batch, "t", first_row, "timestamp").records
     return RejectedRecords(records, error, "because", b"t")
 
 
@@ -131,7 +131,7 @@ def test_each_problem_of_a_row_shows_in_its_dead_letter_whichever_one_names_it()
             "partition": pa.array([None, None, None, -1, -1], pa.int32()),
         }
     )
-    (rejected_records,) = split_by_topic(batch, None).rejected
+    (rejected_records,) = split_by_topic(batch, None, 0, "timestamp").rejected
     assert rejected_records.error == "NULL_TOPIC"
     rows = {row.value: row for rows in letters(rejected_records) for row in rows}
     own = {

@@ -17,6 +17,7 @@ from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.producer.deliveries import IncompleteDeliveries
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.partitioner import UNASSIGNED
+from spark_kafka_sink.records.rejection import RejectedRecords
 
 LIMIT = 2**20
 
@@ -62,6 +63,38 @@ def test_rejected_names_that_kafka_forbids_are_counted_together(deliveries):
         ("(forbidden names)", "INVALID_TOPIC"): 51,
         ("", "NULL_TOPIC"): 1,
     }
+
+
+def timed(*milliseconds):
+    times = pa.array(milliseconds, pa.timestamp("ms"))
+    batch = pa.record_batch({"value": ["v"] * len(times), "at": times})
+    (records,) = split_by_topic(batch, "t", timestamp_column="at").records
+    return records
+
+
+def test_the_oldest_timestamp_of_acknowledged_records_is_reported(deliveries):
+    for times in ([3000, None, 2000], [None], [7000]):
+        acknowledge(deliveries, send(deliveries, timed(*times)), len(times))
+    send(deliveries, timed(1000))  # outstanding
+    assert deliveries.collect_report().oldest_timestamp_ms == 2000
+    assert deliveries.collect_report().oldest_timestamp_ms is None
+
+
+def test_the_timestamps_of_failed_records_and_dead_letters_are_not_reported(deliveries):
+    fail(deliveries, send(deliveries, timed(1000)), ErrorCode.INVALID_TIMESTAMP)
+    delivery = send(deliveries, timed(1000, 5000, 2000))
+    records = deliveries.records(
+        FailedRecords(delivery.delivery_id, 0, ErrorCode.INVALID_TIMESTAMP, False, 2, (0, 2))
+    )
+    deliveries.reject(delivery, RejectedRecords(records, "INVALID_TIMESTAMP", "", b"t"))
+    acknowledge(deliveries, delivery)
+    assert deliveries.collect_report().oldest_timestamp_ms == 5000
+
+
+def test_without_a_column_there_is_no_oldest_timestamp(deliveries):
+    (records,) = records_of(batch_of())
+    acknowledge(deliveries, send(deliveries, records))
+    assert deliveries.collect_report().oldest_timestamp_ms is None
 
 
 def test_a_delivery_is_complete_once_it_is_closed_and_nothing_is_outstanding(deliveries):

@@ -163,6 +163,18 @@ def test_a_column_that_is_not_written_and_has_almost_the_right_name_is_a_warning
     ]
 
 
+def test_a_column_timestamp_that_is_not_written_is_a_warning(registry):
+    schema = StructType([*ORDERS.fields, StructField("timestamp", StringType())])
+    passed, (outcome, _, message) = results(registry, "columns", schema)
+    assert passed[0] == "passed"
+    assert outcome == "warned"
+    assert "set timestamp.column=timestamp" in message
+    at = {"timestamp.column": "timestamp"}
+    ((outcome, _, message),) = results(registry, "columns", schema, **at)
+    assert outcome == "failed"
+    assert "column timestamp has type string" in message
+
+
 def test_what_only_the_format_cannot_take_and_what_may_be_avro_already_are_warnings(registry):
     schema = StructType().add("value", "binary").add("id", "long").add("id", "long")
     passed, of_format, serialized_twice = results(registry, "columns", schema)

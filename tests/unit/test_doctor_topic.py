@@ -302,6 +302,15 @@ def test_a_message_format_without_headers_is_a_warning_without_idempotence(exami
     assert "leave out the headers" in finding.advice
 
 
+def test_a_topic_that_replaces_timestamps_is_a_warning_if_a_column_has_them(examine, brokers):
+    brokers.settings["t"]["message.timestamp.type"] = "LogAppendTime"
+    assert examine(topic.record_format).outcome is Outcome.PASSED
+    finding = examine(topic.record_format, timestamp_column="at")
+    assert finding.outcome is Outcome.WARNED
+    assert "timestamp.column has no effect" in finding.message
+    assert finding.advice == "Remove timestamp.column, or set message.timestamp.type=CreateTime"
+
+
 def test_a_topic_with_a_smaller_limit_than_the_clients_is_a_warning(examine, brokers):
     brokers.settings["t"]["max.message.bytes"] = "5000"
     finding = examine(topic.record_size)

@@ -48,7 +48,7 @@ def fingerprint(*batches, topic=None):
 
 
 def add(made, batch, topic):
-    split = split_by_topic(batch, topic)
+    split = split_by_topic(batch, topic, timestamp_column="timestamp")
     for records in split.records:
         made.add(records)
     for rejected in split.rejected:

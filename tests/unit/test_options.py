@@ -455,6 +455,22 @@ def test_topic_name_that_kafka_would_reject_is_rejected(topic):
     assert re.match("topic=.* is not a valid topic name: allowed are", rejection(topic=topic))
 
 
+@pytest.mark.parametrize(
+    ("text", "column"), [("timestamp", "timestamp"), (" Event Time ", "Event Time"), ("", None)]
+)
+def test_the_timestamp_may_be_any_column(text, column):
+    assert parsed(**{"Timestamp.Column": text}).timestamp_column == column
+    assert parsed().timestamp_column is None
+
+
+@pytest.mark.parametrize("column", ["value", "key", "topic", "partition", "headers"])
+def test_the_timestamp_is_no_other_column_of_the_record(column):
+    assert rejection(**{"timestamp.column": column}) == (
+        f"timestamp.column={column}: the column {column} is the record's {column}; name a column "
+        "of type timestamp, or remove the option"
+    )
+
+
 def test_equal_options_are_equal_keys_whatever_their_order():
     options = {**SERVERS, "topic": "a", "kafka.linger.ms": "20", "kafka.retries": "1"}
     one, other = parse(options), parse(dict(reversed(options.items())))

@@ -20,7 +20,8 @@ PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def split(batch: pa.RecordBatch, topic: str | None = "t") -> dict[str, list[Row]]:
-    return {records.topic: read(records) for records in split_by_topic(batch, topic).records}
+    made = split_by_topic(batch, topic, timestamp_column="timestamp").records
+    return {records.topic: read(records) for records in made}
 
 
 def a_batch(rows: int | None = None, **columns: Any) -> pa.RecordBatch:
@@ -262,7 +263,7 @@ def rejections(batch: pa.RecordBatch, topic: str | None, first_row: int = 0) -> 
     """Rows, error, topic and reason of everything that was rejected."""
     return [
         (rejected.records.rows.tolist(), rejected.error, rejected.topic, rejected.reason)
-        for rejected in split_by_topic(batch, topic, first_row).rejected
+        for rejected in split_by_topic(batch, topic, first_row, "timestamp").rejected
     ]
 
 
@@ -347,11 +348,41 @@ def test_bad_rows_are_rejected(columns, rows, error, topic, reason):
 
 @pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])
 @pytest.mark.parametrize("unit", PER_SECOND)
-@pytest.mark.parametrize("time", [0, -1, -(10**9)])
-def test_timestamp_of_the_epoch_or_before_is_rejected(unit, zone, time):
+@pytest.mark.parametrize("milliseconds", [0, -2000, -(10**9)])
+def test_timestamp_of_the_epoch_or_before_is_rejected(unit, zone, milliseconds):
+    time = milliseconds * PER_SECOND[unit] // 1000
     times = pa.array([PER_SECOND[unit], None, time], pa.timestamp(unit, zone))
     (rejected,) = rejections(a_batch(timestamp=times), "t")
     assert rejected[:2] == ([2], "INVALID_TIMESTAMP")
+
+
+@pytest.mark.parametrize(
+    ("name", "written"), [("event_time", "event_time"), ("a `b`.c", "`a ``b``.c`")]
+)
+def test_a_rejected_timestamp_is_named_with_the_expression_that_helps(name, written):
+    batch = a_batch(**{name: pa.array([0], pa.timestamp("ms"))})
+    (rejected,) = split_by_topic(batch, "t", timestamp_column=name).rejected
+    assert rejected.reason == (
+        f"column {name} is 1970-01-01 00:00:00 UTC or before, which this client cannot send; "
+        f"if(unix_millis({written}) > 0, {written}, null) is then the time of sending"
+    )
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_a_timestamp_of_minus_1_ms_is_that_of_a_record_without_one(unit):
+    times = pa.array([-PER_SECOND[unit] // 1000, None, PER_SECOND[unit]], pa.timestamp(unit))
+    (rows,) = split(a_batch(timestamp=times)).values()
+    assert [row.timestamp_ms for row in rows] == [0, 0, 1000]
+
+
+def test_only_the_column_of_the_option_is_the_timestamp():
+    times = {"timestamp": pa.array([1], pa.timestamp("ms")), "at": pa.array([7], pa.timestamp("s"))}
+    (none,) = split_by_topic(a_batch(**times), "t").records
+    assert none.timestamps_ms is None
+    (records,) = split_by_topic(a_batch(**times), "t", timestamp_column="at").records
+    assert records.timestamps_ms.tolist() == [7000]
+    (others,) = split_by_topic(a_batch(timestamp=["of any type"]), "t").records
+    assert others.timestamps_ms is None
 
 
 def test_rows_are_counted_from_the_first_row_of_a_sliced_batch():
@@ -428,7 +459,7 @@ columns = {
     "headers": array(pa.list_(pair), ends, children=[pairs]),
 }
 batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
-(records,) = split_by_topic(batch, "t").records
+(records,) = split_by_topic(batch, "t", timestamp_column="timestamp").records
 assert len(records) == 2
 assert "pandas" not in sys.modules
 """

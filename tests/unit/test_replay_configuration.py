@@ -51,7 +51,7 @@ def load(tmp_path):
 
 
 def test_a_replay_reads_the_dead_letter_topic_and_writes_with_the_streams_options(load):
-    replay = load(kafka_linger_ms="7", kafka_client_id="me")
+    replay = load(kafka_linger_ms="7", kafka_client_id="me", timestamp_column="ordered_at")
     job = replay.configuration.job
     assert job.source.options == {
         "kafka.bootstrap.servers": "broker:9092",
@@ -67,6 +67,7 @@ def test_a_replay_reads_the_dead_letter_topic_and_writes_with_the_streams_option
         "kafka.bootstrap.servers": "broker:9092",
         "kafka.linger.ms": "7",
         "kafka.client.id": "me",
+        "timestamp.column": "timestamp",  # as restore_dead_letters calls it
     }
     assert replay.configuration.sink_options.topic is None
     assert (job.name, job.sink.mode, job.sql, job.warm_up) == (

@@ -45,9 +45,11 @@ def schema(*columns: tuple[str, DataType]) -> StructType:
     return StructType([StructField(*column) for column in columns])
 
 
-def problems(*columns: tuple[str, DataType], topic: str | None = "t") -> str:
+def problems(
+    *columns: tuple[str, DataType], topic: str | None = "t", timestamp_column: str | None = None
+) -> str:
     with pytest.raises(InvalidSchema) as raised:
-        check_schema(schema(*columns), topic)
+        check_schema(schema(*columns), topic, timestamp_column=timestamp_column)
     return str(raised.value)
 
 
@@ -58,7 +60,7 @@ def problems(*columns: tuple[str, DataType], topic: str | None = "t") -> str:
         {"value": BYTES},
         {"value": BYTES, "key": TEXT},
         {"value": TEXT, "key": BYTES, "partition": IntegerType()},
-        {"value": TEXT, "headers": HEADERS, "timestamp": TimestampType()},
+        {"value": TEXT, "headers": HEADERS},
         {"value": TEXT, "headers": ArrayType(HEADERS.elementType, containsNull=False)},
         {"value": TEXT, "some other column": MapType(TEXT, TEXT)},
     ],
@@ -83,12 +85,6 @@ def test_columns_that_make_a_record_are_accepted(columns):
         ("topic", HEADERS, HEADERS.simpleString(), "string", 'drop("topic")'),
         ("partition", LongType(), "bigint", "int", "int(partition)"),
         ("partition", BooleanType(), "boolean", "int", 'drop("partition")'),
-        ("timestamp", LongType(), "bigint", "timestamp",
-         'timestamp_millis(timestamp) or timestamp_seconds(timestamp) or drop("timestamp")'),
-        ("timestamp", TimestampNTZType(), "timestamp_ntz", "timestamp",
-         'timestamp(timestamp) or drop("timestamp")'),
-        ("timestamp", NullType(), "void", "timestamp",
-         'timestamp(timestamp) or drop("timestamp")'),
         ("partition", NullType(), "void", "int", "int(partition)"),
         ("value", NullType(), "void", "string or binary", "string(value)"),
         ("headers", NullType(), "void", HEADERS.simpleString(),
@@ -109,6 +105,65 @@ def test_column_of_a_wrong_type_is_named_with_what_converts_it(
     assert message == (
         f"column {column} has type {shown}; allowed: {allowed}, for instance {instead}"
     )
+
+
+@pytest.mark.parametrize("name", ["timestamp", "event_time", "a b"])
+@pytest.mark.parametrize(
+    ("kind", "shown", "instead"),
+    [
+        (LongType(), "bigint", ", for instance timestamp_millis({0}) or timestamp_seconds({0})"),
+        (TimestampNTZType(), "timestamp_ntz", ", for instance timestamp({0})"),
+        (NullType(), "void", ", for instance timestamp({0})"),
+        (BooleanType(), "boolean", ""),
+    ],
+)
+def test_a_timestamp_of_a_wrong_type_is_named_with_what_converts_it(name, kind, shown, instead):
+    message = problems(("value", TEXT), (name, kind), timestamp_column=name)
+    assert message == (
+        f"column {name} has type {shown}; allowed: timestamp"
+        f"{instead.format('`a b`' if ' ' in name else name)}; or remove timestamp.column"
+    )
+
+
+def test_any_column_of_type_timestamp_may_be_the_timestamp():
+    columns = schema(("value", TEXT), ("event_time", TimestampType()), ("timestamp", TEXT))
+    assert check_schema(columns, "t", timestamp_column="event_time") is None
+    assert unused_columns(columns, "t", "event_time") == []
+
+
+def test_the_type_of_a_column_timestamp_does_not_matter_unless_the_option_names_it():
+    assert check_schema(schema(("value", TEXT), ("timestamp", BooleanType())), "t") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("at", ""), ("Event_Time", " (found Event_Time; names are case-sensitive)"),
+     ("event_tme", " (found event_tme)")],
+)  # fmt: skip
+def test_a_missing_timestamp_is_named_with_the_other_problems(name, hint):
+    message = problems(("key", LongType()), (name, TimestampType()), timestamp_column="event_time")
+    assert f"column event_time, which timestamp.column names, is missing{hint}" in message
+    assert "column key has type bigint" in message
+    assert "column value (string or binary) is required but missing" in message
+
+
+@pytest.mark.parametrize("kind", [TimestampType(), TEXT])
+def test_a_column_timestamp_that_is_not_written_is_named_with_the_option(kind):
+    columns = schema(("value", TEXT), ("timestamp", kind))
+    (sentence,) = unused_columns(columns, "t")
+    assert sentence.startswith("column timestamp is not written to Kafka")
+    assert "set timestamp.column=timestamp" in sentence
+    sink = KafkaSink({**SERVERS, "topic": "t"})
+    for writer in (sink.writer, sink.streamWriter):
+        with pytest.warns(UserWarning, match=re.escape(sentence)):
+            writer(columns, overwrite=False)
+
+
+@pytest.mark.filterwarnings("error")
+def test_nothing_is_said_of_a_timestamp_that_is_written():
+    columns = schema(("value", TEXT), ("timestamp", TimestampType()))
+    sink = KafkaSink({**SERVERS, "topic": "t", "timestamp.column": "timestamp"})
+    assert sink.streamWriter(columns, overwrite=False)
 
 
 @pytest.mark.parametrize("names", [("Key", "Value"), ("KEY", "value"), ("kEY", "VALUE")])
@@ -135,8 +190,7 @@ def test_a_misspelt_value_is_pointed_out():
 
 @pytest.mark.parametrize(
     ("name", "column"),
-    [("keys", "key"), ("Key", "key"), ("header", "headers"), ("parition", "partition"),
-     ("time_stamp", "timestamp")],
+    [("keys", "key"), ("Key", "key"), ("header", "headers"), ("parition", "partition")],
 )  # fmt: skip
 def test_a_misspelt_optional_column_is_named(name, column):
     sentence = f"column {name} is not written to Kafka; did you mean {column}?"

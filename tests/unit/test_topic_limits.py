@@ -20,7 +20,7 @@ NOW_MS = 1_000_000
 
 def rejected(limits, compressed=False, **columns):
     batch = pa.record_batch({"value": ["v"] * len(next(iter(columns.values()))), **columns})
-    (records,) = split_by_topic(batch, "t").records
+    (records,) = split_by_topic(batch, "t", timestamp_column="timestamp").records
     sizes = np.array([100] * (len(records) - 1) + [101])
     return {
         (code.name, index)

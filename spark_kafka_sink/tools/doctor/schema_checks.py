@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # Any subject shows whether the registry answers. This one does not exist.
 _MISSING_SUBJECT = "kafka-nb-doctor"
+_UNUSED_REMEDY = "Rename or drop the column, or set the option that is named"
 _NO_SCHEMA = (
     "only diagnose(options, schema=df.schema) and the --dry-run of a job know a DataFrame's schema"
 )
@@ -42,7 +43,12 @@ def columns(context: CheckContext) -> list[Finding]:
     )
 
     try:
-        check_schema(context.schema, context.sink.topic, context.sink.serialized_columns)
+        check_schema(
+            context.schema,
+            context.sink.topic,
+            context.sink.serialized_columns,
+            context.sink.timestamp_column,
+        )
         _column_schemas(context)
     except (InvalidSchema, SchemaMismatch, UnsupportedType) as error:
         return [failed(str(error), "Change the columns of the DataFrame")]
@@ -51,8 +57,8 @@ def columns(context: CheckContext) -> list[Finding]:
         check_schema_for_format(context.schema)
     except InvalidSchema as error:
         findings.append(warned(str(error), "With foreach_batch, change nothing"))
-    sentences = unused_columns(context.schema, context.sink.topic)
-    findings += [warned(sentence, "Rename the column, or drop it") for sentence in sentences]
+    sentences = unused_columns(context.schema, context.sink.topic, context.sink.timestamp_column)
+    findings += [warned(sentence, _UNUSED_REMEDY) for sentence in sentences]
     sentences = columns_serialized_twice(context.schema, context.sink.serialization)
     return findings + [
         warned(sentence, "Change the column or the option") for sentence in sentences

@@ -11,7 +11,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from spark_kafka_sink.advice import Advice, advice_on
+from spark_kafka_sink.config.option_table import TIMESTAMP_COLUMN
 from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE
+from spark_kafka_sink.connection.record_times import log_append_time
 from spark_kafka_sink.producer.topic_limits import limits_from
 from spark_kafka_sink.tools.doctor.brokers import error_code, error_text
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
@@ -277,7 +279,10 @@ def _check_right(context: CheckContext) -> Finding:
 
 
 def record_format(context: CheckContext) -> list[Finding]:
-    """The topic accepts records with headers and, unless it is compacted, without a key."""
+    """The topic accepts records with headers and, unless it is compacted, without a key.
+
+    With ``timestamp.column``, it keeps the records' timestamps.
+    """
     name, settings = context.topic_name, context.topic_settings
     if not settings:
         return [not_reported()]
@@ -294,6 +299,9 @@ def record_format(context: CheckContext) -> list[Finding]:
             findings.append(warned(what, f"{remedy}, or leave out the headers", name))
     if limits_from(settings).is_compacted:
         findings.append(_check_compacted(context))
+    if context.sink.timestamp_column is not None and (what := log_append_time(settings)):
+        remedy = f"Remove {TIMESTAMP_COLUMN.name}, or set message.timestamp.type=CreateTime"
+        findings.append(warned(what, remedy, name))
     return findings or [passed("it accepts records with headers, and without a key", name)]
 
 

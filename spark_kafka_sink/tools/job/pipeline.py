@@ -31,10 +31,12 @@ def build(
     configuration: Configuration,
     select: Callable[[DataFrame], DataFrame] | None = None,
     view: str = "source",
+    complete: Callable[[DataFrame], DataFrame] | None = None,
 ) -> DataFrame:
     """The sink's rows; checks their schema, and writes nothing.
 
-    ``select``: applied to the source's rows. ``view``: their name in the SQL text.
+    ``select``: applied to the source's rows. ``view``: their name in the SQL text. ``complete``:
+    applied to its rows.
     Raises InvalidConfiguration if Spark rejects the source, its schema or the SQL text, or has no
     Python data sources for ``mode: format``; KafkaSinkError if what they name is unavailable now.
     """
@@ -50,10 +52,14 @@ def build(
             path = ("sql",)
             frame.createOrReplaceTempView(view)
             frame = spark.sql(job.sql)
+            if complete is not None:
+                frame = complete(frame)
         if not frame.isStreaming:
             raise configuration.invalid(path, f"does not read the stream, the view {view}")
         options = configuration.sink_options
-        check_schema(frame.schema, options.topic, options.serialized_columns)
+        check_schema(
+            frame.schema, options.topic, options.serialized_columns, options.timestamp_column
+        )
         if job.sink.mode == "format":
             check_schema_for_format(frame.schema)
     except InvalidSchema as error:

@@ -22,6 +22,7 @@ from spark_kafka_sink.config.option import PREFIX, server_list
 from spark_kafka_sink.config.options import drop_formats
 from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.errors import InvalidConfiguration
+from spark_kafka_sink.records.column_table import TIMESTAMP
 from spark_kafka_sink.records.rejection import NOT_SERIALIZED
 from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.tools.job.command import job_parser, run_supervised
@@ -40,11 +41,12 @@ _AFTER_FAILURE = (
     "nothing is lost: a restarted replay repeats the micro-batch that failed. If a record was "
     "rejected again, remove the cause, or repair or exclude the record with --sql"
 )
-# Options of the stream that a replay leaves out: each row has its own topic; a record that is
-# rejected again ends the replay, and does not become another dead letter; and the folder of reports
-# and the ledger belong to the stream's query.
+# Options of the stream that a replay leaves out: each row has its own topic; the column of restored
+# timestamps has a name of its own; a record that is rejected again ends the replay, and does not
+# become another dead letter; and the folder of reports and the ledger belong to the stream's query.
 _LEFT_OUT = {
     option_table.TOPIC.name,
+    option_table.TIMESTAMP_COLUMN.name,
     option_table.DEAD_LETTER_TOPIC.name,
     option_table.ON_RECORD_ERROR.name,
     option_table.REPORT_PATH.name,
@@ -196,12 +198,21 @@ class Replay:
         from spark_kafka_sink.tools.job.pipeline import build
 
         require_restoration()
-        return build(spark, configuration, self._select, view="dead_letters")
+        return build(spark, configuration, self._select, "dead_letters", _with_timestamp)
 
     def _select(self, records: DataFrame) -> DataFrame:
         from spark_kafka_sink.spark.dead_letters import restore_dead_letters
 
         return restore_dead_letters(records).where(self.selection.condition(self.excluded_errors))
+
+
+def _with_timestamp(rows: DataFrame) -> DataFrame:
+    """The rows of ``--sql``; if it leaves the timestamp out, with null, the time of sending."""
+    from pyspark.sql import functions as F
+
+    if TIMESTAMP.name in rows.columns:
+        return rows
+    return rows.withColumn(TIMESTAMP.name, F.lit(None).cast("timestamp"))
 
 
 class _Totals:
@@ -242,6 +253,7 @@ def load_replay(
         raise stream.invalid(OPTIONS, str(error)) from None
     source |= {"subscribe": topic, "startingoffsets": "earliest", "includeheaders": "true"}
     options = {n: v for n, v in stream.job.sink.options.items() if n.lower() not in _LEFT_OUT}
+    options[option_table.TIMESTAMP_COLUMN.name] = TIMESTAMP.name
     has_formats = stream.sink_options.serialization is not None
     unserialized = selection.errors & NOT_SERIALIZED if has_formats else frozenset[str]()
     if has_formats and not unserialized:

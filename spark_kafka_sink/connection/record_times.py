@@ -1,0 +1,90 @@
+"""What a topic's settings do to records with timestamps of their own (``timestamp.column``).
+
+Only the topic of the option is looked at, and nothing with ``preflight=false``.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping
+from datetime import datetime, timezone
+
+from spark_kafka_sink.config import option_table as table
+from spark_kafka_sink.config.options import SinkOptions
+from spark_kafka_sink.connection.preflight import topic_settings
+from spark_kafka_sink.report.delivery_report import DeliveryReport
+
+_log = logging.getLogger("spark_kafka_sink")
+_MS_PER_DAY = 86_400_000
+
+#: queries that were warned of old records in this process: a stream may always have late ones
+_warned_queries: set[str] = set()
+
+
+def log_append_time(settings: Mapping[str, str]) -> str:
+    """A sentence if brokers replace the timestamps of a topic's records; otherwise empty."""
+    if settings.get("message.timestamp.type") != "LogAppendTime":
+        return ""
+    return (
+        f"message.timestamp.type=LogAppendTime: {table.TIMESTAMP_COLUMN.name} has no effect, as "
+        "brokers replace the records' timestamps by the time of arrival"
+    )
+
+
+def retention_ms(settings: Mapping[str, str]) -> int | None:
+    """At which age brokers delete a topic's records; None: not because of it, or not known."""
+    policies = settings.get("cleanup.policy", "delete").split(",")
+    text = settings.get("retention.ms", "")
+    return int(text) if "delete" in policies and text.isdecimal() else None
+
+
+def warn_of_log_append_time(options: SinkOptions) -> None:
+    """Issue a UserWarning, at our caller's caller, if the topic ignores the column."""
+    if _is_checked(options) and (
+        sentence := log_append_time(topic_settings(options, from_cache=True))
+    ):
+        warnings.warn(f"topic {options.topic} has {sentence}", stacklevel=3)
+
+
+def warn_of_old_records(report: DeliveryReport, options: SinkOptions) -> None:
+    """Log a warning, and issue a UserWarning, if brokers are about to delete records for their age.
+
+    ``report``: of a batch or micro-batch. A query is warned once.
+    """
+    oldest_ms = report.oldest_timestamp_ms
+    if oldest_ms is None or not _is_checked(options) or report.query_id in _warned_queries:
+        return
+    limit_ms = _exceeded_retention_ms(report, oldest_ms, options, from_cache=True)
+    if limit_ms is not None:
+        # It may have been changed since, for instance because of a warning.
+        limit_ms = _exceeded_retention_ms(report, oldest_ms, options, from_cache=False)
+    if limit_ms is None:
+        return
+    if report.query_id is not None:
+        _warned_queries.add(report.query_id)
+    oldest = datetime.fromtimestamp(oldest_ms / 1000, timezone.utc)
+    sentence = (
+        f"topic {options.topic}: the oldest record that was written now has the time "
+        f"{oldest:%Y-%m-%d %H:%M:%S} UTC, from the column {options.timestamp_column}, but the "
+        f"topic has retention.ms={limit_ms} ({limit_ms / _MS_PER_DAY:.3g} days): brokers delete "
+        "older records at their next check, which is minutes away. Raise retention.ms now; or "
+        f"remove {table.TIMESTAMP_COLUMN.name}, and write the rows again, with the time of sending"
+    )
+    _log.warning("%s", sentence)
+    warnings.warn(sentence, stacklevel=3)
+
+
+def _exceeded_retention_ms(
+    report: DeliveryReport, oldest_ms: int, options: SinkOptions, *, from_cache: bool
+) -> int | None:
+    settings = topic_settings(options, from_cache=from_cache)
+    limit_ms = retention_ms(settings)
+    if limit_ms is None or log_append_time(settings):
+        return None
+    age_ms = report.ended_at.timestamp() * 1000 - oldest_ms
+    return limit_ms if age_ms > limit_ms else None
+
+
+def _is_checked(options: SinkOptions) -> bool:
+    return options.timestamp_column is not None and options.values[table.PREFLIGHT]
