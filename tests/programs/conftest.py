@@ -158,6 +158,10 @@ def compare(
         register(spark)  # Ctrl-C has taken the session away from the main thread
         seen = verdict(judge, outcome)
         record_property("program", (program.name, way, seen, bool(program.demands)))
+        # Otherwise the program shows nothing.
+        assert judge.error or judge.records
+        assert judge.error or judge.is_sent_by_java or program.has_own_process
+        assert not outcome.is_sent_by_java, "Spark's own sink has written it"
         assert seen == expected_verdict(program), explanation(judge, outcome)
         assert program.refused.lower() in outcome.error.lower(), explanation(judge, outcome)
 

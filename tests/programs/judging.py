@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from program import WAYS, Place, Program, edited, plain_text
+from pyspark.sql import SparkSession
 from topics import Record, Topics
 
 import spark_kafka_sink
@@ -27,10 +29,14 @@ Written = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None],
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a program: the records that stay in its topics, or its error."""
+    """What became of a program: the records that stay in its topics, or its error.
+
+    ``is_sent_by_java``: a producer of Spark's own sink in this process has sent some of them.
+    """
 
     records: Counter[Written] = field(default_factory=Counter)
     error: str = ""
+    is_sent_by_java: bool = False
     warnings: tuple[str, ...] = ()
 
 
@@ -128,6 +134,7 @@ def _run(program: Program, text: str, place: Place, topics: Topics) -> Outcome:
     names = dict(program.run.__globals__)
     exec(compile(text, f"<{program.name}>", "exec"), names)
     started_ms = int(time.time() * 1000)
+    sent_before = _sent_by_java(place.spark)
     with warnings.catch_warnings(record=True) as issued:
         warnings.simplefilter("always")
         try:
@@ -138,7 +145,29 @@ def _run(program: Program, text: str, place: Place, topics: Topics) -> Outcome:
     names_of_topics = [place.topic, place.second_topic]
     records = [r for r in topics.read(*names_of_topics) if _stays(r, started_ms)]
     written = Counter(_written(r, names_of_topics, program.sets_partition) for r in records)
-    return Outcome(written, warnings=texts)
+    is_sent = any(n > sent_before.get(k, 0) for k, n in _sent_by_java(place.spark).items())
+    return Outcome(written, is_sent_by_java=is_sent, warnings=texts)
+
+
+def _sent_by_java(spark: SparkSession) -> dict[str, float]:
+    """How many records each producer in Spark's Java process has sent, ever."""
+    java, new_array = spark._jvm, spark.sparkContext._gateway.new_array
+    beans = java.java.lang.management.ManagementFactory.getPlatformMBeanServer()
+    kind = java.java.lang.Class.forName("javax.management.MBeanServer")
+
+    def call(name: str, *arguments: object) -> Any:
+        # The server's own class is not public, so Python cannot call it in the ordinary way.
+        (method,) = (m for m in kind.getMethods() if m.getName() == name)
+        values = new_array(java.java.lang.Object, len(arguments))
+        for number, argument in enumerate(arguments):
+            values[number] = argument
+        return method.invoke(beans, values)
+
+    producers = java.javax.management.ObjectName("kafka.producer:type=producer-metrics,client-id=*")
+    return {
+        bean.toString(): call("getAttribute", bean, "record-send-total")
+        for bean in call("queryNames", producers, None)
+    }
 
 
 def _stays(record: Record, now_ms: int) -> bool:

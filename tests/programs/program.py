@@ -70,6 +70,7 @@ class Program:
     - ``shaded``: the program is one of Databricks, whose Kafka classes begin with "kafkashaded.";
       Spark's own sink gets it without.
     - ``sets_partition``: rows say their partition.
+    - ``has_own_process``: it writes in a process that it starts.
     - ``refused``: a part of this sink's error, if it does not run. ``reason``: why, if it runs with
       Spark's own sink.
     - ``is_fast``: it is among the few that every ``make test`` runs.
@@ -80,6 +81,7 @@ class Program:
     demands: tuple[Edit, ...] = ()
     shaded: bool = False
     sets_partition: bool = False
+    has_own_process: bool = False
     refused: str = ""
     reason: str = ""
     is_fast: bool = False

@@ -502,7 +502,7 @@ def a_query_that_a_thread_starts(at):
         pool.submit(job).result()
 
 
-@STREAMS.row(shaded=True)
+@STREAMS.row(shaded=True, has_own_process=True)
 def a_sink_of_a_declarative_pipeline(at):
     """create_sink and append_flow, run by spark-pipelines; failOnDataLoss, a login in its options.
 
