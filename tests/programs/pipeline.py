@@ -11,7 +11,7 @@ from program import Place
 from spark_jars import kafka_jars
 from standalone import BIN
 
-_SECONDS = 150
+_SECONDS = 280
 _HEAD = """
 from pyspark import pipelines as dp
 from pyspark.sql import SparkSession
