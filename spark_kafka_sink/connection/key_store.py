@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from base64 import encodebytes
+from base64 import b64encode
 from dataclasses import dataclass
 
+from spark_kafka_sink.config.java_security import pem_in_lines
 from spark_kafka_sink.secret import Secret
 
 JKS, JCEKS = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"
@@ -122,4 +123,5 @@ def _utf16(password: str) -> bytes:
 
 
 def _pem(label: str, der: bytes) -> str:
-    return f"-----BEGIN {label}-----\n{encodebytes(der).decode()}-----END {label}-----\n"
+    text = b64encode(der).decode()
+    return pem_in_lines(f"-----BEGIN {label}-----{text}-----END {label}-----")

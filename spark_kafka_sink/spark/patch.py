@@ -127,6 +127,15 @@ def _options(original: Callable[..., Any]) -> Callable[..., Any]:
     return options
 
 
+def _partition_by(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Nothing, after the format: topics have no such partitions, and foreachBatch rejects it."""
+
+    def partition_by(self: Any, *cols: Any) -> Any:
+        return self if _is_ours(self) else original(self, *cols)
+
+    return partition_by
+
+
 # --- what is written ------------------------------------------------------------------------------
 
 
@@ -191,7 +200,6 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
         if is_update or not private_api.has_data_sources():
             from spark_kafka_sink.spark.foreach_batch import foreach_batch
 
-            private_api.forget_partitioning(self)
             self.foreachBatch(foreach_batch(request.options))
             request.format = FORMAT  # to be started again
             return original(self, queryName=queryName)
@@ -248,6 +256,7 @@ _REPLACEMENTS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "outputMode": partial(_recorded, _Request.set_output_mode),
     "option": _option,
     "options": _options,
+    "partitionBy": _partition_by,
     "foreach": partial(_recorded, _Request.forget_format),
     "foreachBatch": _foreach_batch,
     "save": _save,

@@ -222,14 +222,6 @@ def frame_of(writer: Any) -> DataFrame:
     return result
 
 
-def forget_partitioning(writer: Any) -> None:
-    """Undo a DataStreamWriter's ``partitionBy``, which Spark rejects with foreachBatch."""
-    if is_classic(session_of(writer)):
-        writer._jwrite = writer._jwrite.partitionBy(None)  # noqa: SLF001
-    else:
-        writer.partitionBy([])
-
-
 def option_text(value: object) -> str | None:
     """The value of an option as writers pass it on; None: not set."""
     from pyspark.sql.utils import to_str

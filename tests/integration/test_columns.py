@@ -18,6 +18,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from streams import write_by_foreach_batch, write_by_format
 
 from spark_kafka_sink import foreach_batch
+from spark_kafka_sink.connection.driver_options import read_options
+from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.spark.schema_check import CONVERSIONS, check_schema, conversions
 
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -227,6 +229,19 @@ def test_a_record_older_than_the_retention_is_named_before_it_is_gone(
         assert f"topic {topic}: the oldest record" in sentence
         assert f"{time:%Y-%m-%d %H:%M:%S} UTC" in sentence
         assert f"retention.ms={WEEK_MS} (7 days)" in sentence
+
+
+def test_the_format_names_an_old_record_when_it_commits(bootstrap_servers, topics):
+    """Spark commits in a process of its own, where the driver's check was not made."""
+    pytest.importorskip("pyspark.sql.datasource")
+    from spark_kafka_sink.spark.writer import KafkaBatchWriter, KafkaCommitMessage
+
+    topic = topics.create(1, {"retention.ms": str(WEEK_MS)})
+    options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic}
+    writer = KafkaBatchWriter(read_options(options | {"timestamp.column": "at"}))
+    message = KafkaCommitMessage(DeliveryReport(tasks=1, oldest_timestamp_ms=1))
+    with pytest.warns(UserWarning, match=f"topic {topic}: the oldest record"):
+        writer.commit([message])
 
 
 def test_a_topic_that_replaces_timestamps_is_named_before_rows_are_written(

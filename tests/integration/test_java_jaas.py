@@ -36,20 +36,26 @@ PIECES = (
     *"\"'\\/*=;\n\r\t \0\x7f\x80\x85\xa0\xffaZ017-_.$\u0100\u201c\U0001f600",
     *("//", "/*", "*/", "\\101", "\\477", "\\n", "\r\n", "required", "optional", PLAIN),
 )
-WORDS = st.text("abZ019-_.$\xff\u0100", min_size=1, max_size=6)
+WORDS = st.builds(
+    str.__add__,
+    st.sampled_from("aZ_$\xff\u0100"),
+    st.text("aZ019-_.$\xff\u0100\U0001f600", max_size=5),
+)
+NO_WORDS = st.text("a0129-.:!\x7f\x80\x85", min_size=1, max_size=4)
 QUOTATIONS = st.builds(
     lambda quote, text: f"{quote}{text}{quote}",
     st.sampled_from("\"'"),
     st.lists(st.sampled_from([piece for piece in PIECES if piece not in "\"'"])).map("".join),
 )
+VALUES = st.one_of(WORDS, WORDS, QUOTATIONS, QUOTATIONS, QUOTATIONS, NO_WORDS)
 GAPS = st.sampled_from(["", " ", " ", "\n  ", "\t", " /* = */ ", " // ;\n", "/\n;\n"])
-OPTIONS = st.tuples(GAPS, WORDS, GAPS, st.just("="), GAPS, WORDS | QUOTATIONS).map("".join)
+OPTIONS = st.tuples(GAPS, WORDS, GAPS, st.just("="), GAPS, VALUES).map("".join)
 LOGINS = st.builds(
     lambda flag, options, gap, end: f"{PLAIN} {flag} {''.join(options)}{gap}{end}",
-    st.sampled_from(["required", "Requisite", "SUFFICIENT", "'optional'", "requited", ""]),
+    st.sampled_from(["required", "required", "Requisite", "SUFFICIENT", "'optional'", "requited"]),
     st.lists(OPTIONS, max_size=4),
     GAPS,
-    st.sampled_from([";", ";", ";\n", ""]),
+    st.sampled_from([";", ";", ";\n", "; // end", ""]),
 )
 
 

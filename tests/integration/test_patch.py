@@ -103,7 +103,7 @@ def test_a_stream_with_all_that_a_writer_has_is_written_by_this_sink(
     patched, spark, target, tmp_path
 ):
     words = stream_of(spark, tmp_path / "in", ["a", "b"], ["c"])
-    writer = words.writeStream.outputMode("append").partitionBy("value").format("kafka")
+    writer = words.writeStream.outputMode("append").format("kafka").partitionBy("value")
     writer.option("truncate", None).trigger(availableNow=True)
     checkpoint = str(tmp_path / "checkpoint")
     query = writer.start(
@@ -127,9 +127,10 @@ def test_output_modes_write_what_sparks_own_sink_writes(
     patched, spark, target, tmp_path, mode, expected
 ):
     words = counts(stream_of(spark, tmp_path / "in", ["a", "b"], ["b"]))
-    writer = words.writeStream.queryName("counts").partitionBy("key").trigger(availableNow=True)
+    writer = words.writeStream.queryName("counts").format("Kafka").partitionBy("key")
+    writer.trigger(availableNow=True)
     writer.option("checkpointLocation", str(tmp_path / "checkpoint")).options(**target.options)
-    query = writer.start("ignored", format="Kafka", outputMode=mode)
+    query = writer.start("ignored", outputMode=mode)
     assert query.awaitTermination(60)
     assert query.name == "counts"
     assert target.values() == expected

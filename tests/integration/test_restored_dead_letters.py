@@ -226,8 +226,8 @@ def restored(spark, letters):
     ]
 
 
-@settings(max_examples=10)  # each runs up to three Spark jobs
-@given(st.lists(ROWS, min_size=1, max_size=12), ROUNDS)
+@settings(max_examples=6)  # each runs up to three Spark jobs
+@given(st.lists(ROWS, min_size=1, max_size=25), ROUNDS)
 def test_rows_come_back_as_they_were_rejected_after_any_rounds(spark, rows, rounds):
     for is_version_0_3, is_restored in rounds:
         letters = reject(rows)

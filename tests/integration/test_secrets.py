@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 import secret_tokens
 import trustme
-from certificates import chain_pem, key_pem, write_pem, write_pkcs12, write_trust_store
+from certificates import chain_pem, key_pem, write_jks, write_pem, write_pkcs12, write_trust_store
 from local_cluster import LocalCluster, Security
 from token_endpoint import token_endpoint
 from token_functions import BROKER_SETTINGS
 from topics import Topics
+
+from spark_kafka_sink.connection.key_store import read_jks
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
@@ -41,6 +43,7 @@ def secured(tmp_path_factory):
         LocalCluster(settings=BROKER_SETTINGS, security=security) as kafka,
         token_endpoint(secret_tokens.token) as endpoint,
     ):
+        pkcs12 = write_pkcs12(client, folder / "client.p12", KEY_PASSWORD)
         yield {
             "options": {
                 "kafka.bootstrap.servers": kafka.bootstrap_servers,
@@ -51,7 +54,8 @@ def secured(tmp_path_factory):
             "internal_servers": kafka.internal_servers,
             "key": key_pem(client, KEY_PASSWORD),
             "chain": chain_pem(client),
-            "pkcs12": str(write_pkcs12(client, folder / "client.p12", KEY_PASSWORD)),
+            "pkcs12": str(pkcs12),
+            "jks": str(write_jks(pkcs12, folder / "client.jks", KEY_PASSWORD)),
             "trust_store": str(
                 write_trust_store(folder / "ca.pem", folder / "trust.jks", "JKS", STORE_PASSWORD)
             ),
@@ -62,8 +66,9 @@ def secured(tmp_path_factory):
 @pytest.fixture
 def leaks(secured):
     """What of the secrets is in a text or in the files of a folder."""
-    whole_lines = [line for line in secured["key"].splitlines() if len(line) == 64]
-    assert whole_lines
+    keys = [secured["key"], read_jks(Path(secured["jks"]).read_bytes(), *[KEY_PASSWORD] * 2).key]
+    whole_lines = [line for key in keys for line in key.splitlines() if len(line) == 64]
+    assert all(any(line in key for line in whole_lines) for key in keys)
     traces = ["planted-secret", secret_tokens.TRACE, *whole_lines]
 
     def leaks(output, folder):

@@ -53,7 +53,7 @@ class Answer:
         """Whether a warning says that the option has no effect."""
         _, is_so, names = " ".join(self.warnings[:1]).lower().partition(" no effect on this sink: ")
         # Options in a JAAS string are named with the string.
-        names = re.sub(r"\S+ in kafka\.sasl\.jaas\.config", "", names)
+        names = re.sub(r"\S+ in kafka\.sasl\.jaas\.config|\([^()]*\)", "", names)
         return bool(is_so) and name.lower() in re.split(r"[\s,;()]+", names)
 
 

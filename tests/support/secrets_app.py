@@ -52,9 +52,10 @@ SECRETS = {
     )
 }
 GOOD = {"kafka.bootstrap.servers": servers, "topic": topic}
+SASL = {**GOOD, "kafka.security.protocol": "SASL_PLAINTEXT"}
 CASES = {
     "works": {**GOOD, **SECRETS, "kafka.debug": "all"},
-    "works with JAAS": {
+    "works with JAAS that is not read": {
         **GOOD,
         "kafka.sasl.jaas.config": JAAS,
         "kafka.sasl.mechanism": "PLAIN",
@@ -77,8 +78,8 @@ CASES = {
         "kafka.security.protocol": "SSL",
         "kafka.ssl.keystore.key": "planted-secret-key",
     },
-    "JAAS malformed": {**GOOD, "kafka.sasl.jaas.config": "planted-secret-malformed password="},
-    "mechanism missing": {**GOOD, "kafka.sasl.jaas.config": JAAS},
+    "JAAS malformed": {**SASL, "kafka.sasl.jaas.config": "planted-secret-malformed password="},
+    "mechanism missing": {**SASL, "kafka.sasl.jaas.config": JAAS},
     "name misspelt": {**GOOD, "kafka.sasl.pasword": "planted-secret-misspelt"},
     "prefix forgotten": {**GOOD, "sasl.password": "planted-secret-bare"},
     "another option wrong": {**GOOD, **SECRETS, "kafka.linger.ms": "soon"},
@@ -100,12 +101,17 @@ KEY_FILE = {
     "kafka.ssl.keystore.location": secured["pkcs12"],
     "kafka.ssl.keystore.password": "planted-secret-of-the-key",
 }
+JKS_FILE = {
+    "kafka.ssl.keystore.location": secured["jks"],
+    "kafka.ssl.keystore.password": "planted-secret-of-the-key",
+}
 TRUST_TYPE = "kafka.ssl.truststore.type"
 TRUST_STORE = {
     "kafka.ssl.truststore.location": secured["trust_store"],
     "kafka.ssl.truststore.password": "planted-secret-of-the-store",
 }
-SECURED = {**secured["options"], **KEY_TEXT, "topic": topic, "kafka.debug": "all"}
+WITHOUT_KEY = {**secured["options"], "topic": topic, "kafka.debug": "all"}
+SECURED = {**WITHOUT_KEY, **KEY_TEXT}
 SCRAM = {
     "kafka.sasl.mechanism": "SCRAM-SHA-512",
     "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
@@ -133,9 +139,9 @@ MSK = {
 }
 REJECTED = secured["token_endpoint"].replace("/token", "/rejected")
 CASES |= {
-    "works with SCRAM": {**SECURED, **SCRAM},
+    "works with SCRAM": {**WITHOUT_KEY, **JKS_FILE, **SCRAM},
     "works with PLAIN, PKCS12 and JKS": {
-        **{name: value for name, value in SECURED.items() if name not in {*KEY_TEXT, TRUST_TYPE}},
+        **{name: value for name, value in WITHOUT_KEY.items() if name != TRUST_TYPE},
         **KEY_FILE,
         **TRUST_STORE,
         **PLAIN,

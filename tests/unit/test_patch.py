@@ -31,8 +31,9 @@ def test_patching_twice_and_undoing_once_leaves_the_classes_as_they_were(unpatch
     patch_pyspark()
     assert functions() == once
     changed = {(key[0].__module__, key[1]) for key in once if once[key] is not before[key]}
-    batch = {"format", "mode", "option", "options", "save"}
-    stream = {"format", "outputMode", "option", "options", "foreach", "foreachBatch", "start"}
+    batch = {"format", "mode", "option", "options", "partitionBy", "save"}
+    stream = {"format", "outputMode", "option", "options", "partitionBy", "foreach"}
+    stream |= {"foreachBatch", "start"}
     assert changed == {
         (f"pyspark.sql.{place}readwriter", name)
         for kind, names in (("", batch), ("streaming.", stream))
