@@ -37,7 +37,7 @@ BEGUN_AT := $(shell date +%s)
 # Two benchmarks at once would measure each other.
 .NOTPARALLEL:
 
-.PHONY: help demo test test-slow test-unit test-integration test-busy test-versions test-sparks test-brokers chaos chaos-mutants bench lint format types api figures wheel \
+.PHONY: help demo test test-slow test-unit test-integration test-busy test-versions test-sparks test-brokers programs chaos chaos-mutants bench lint format types api figures wheel \
   release-check release-notes clean setup
 
 help: ## list the targets
@@ -52,7 +52,7 @@ test: setup $(ARCHIVES) ## all tests but the slow ones, three files at a time: m
 	$(PYTEST) -n 3 -m "not slow"
 
 test-slow: setup $(ARCHIVES) ## tests that start clusters, environments or kinds of sessions, and 90 s of chaos, three files at a time
-	$(PYTEST) -n 3 -m slow tests/chaos tests/integration tests/search
+	$(PYTEST) -n 3 -m slow tests/chaos tests/integration tests/programs tests/search
 
 test-unit: setup ## unit tests, and tests on librdkafka's mock broker; no Spark or Kafka runs
 	$(BIN)/pytest tests/unit tests/mock_broker
@@ -72,6 +72,9 @@ test-sparks: setup $(ARCHIVES) ## write and read back with each Spark that setup
 # The first time, JARs are downloaded and kfake is built.
 test-brokers: setup $(ARCHIVES) ## test Kafka 2.8, 3.9 and the newest, and franz-go's kfake if Go is here
 	$(TEST_JAVA) $(BIN)/pytest --timeout 600 -rs tests/brokers
+
+programs: setup $(ARCHIVES) ## run programs and libraries with Spark's own sink and this one, and print how many write the same
+	$(PYTEST) -n 3 tests/programs
 
 chaos: setup ## kill and pause brokers, workers and Spark for SECONDS (90), as SEED says, and check every row
 	$(TEST_JAVA) PYTHONPATH=tests/support $(BIN)/python tests/chaos/run.py $(SECONDS) $(SEED)

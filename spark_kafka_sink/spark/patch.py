@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,8 @@ def patch_pyspark() -> None:
 
     From then on the writers of PySpark, ``DataFrame.write`` and ``DataFrame.writeStream``, classic
     and Connect, do so in every thread, whatever program or library calls them: a batch without a
-    mode appends, a stream in update mode uses ``foreach_batch``, and before Spark 4.0 all do. Other
+    mode appends, a stream in update mode uses ``foreach_batch``, and before Spark 4.0 all do. So do
+    the sinks that a declarative pipeline defines after the call. Other
     formats, tables and all reading stay as they are. ``mode("overwrite")`` and ``mode("ignore")``
     raise UnsupportedSaveMode, as Spark's own sink refuses them.
 
@@ -209,6 +210,16 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
     return start
 
 
+def _register_output(original: Callable[..., None]) -> Callable[..., None]:
+    def register_output(self: Any, output: Any) -> None:
+        is_sink = type(output).__name__ == "Sink"  # tables have a format too
+        if is_sink and output.format.lower() in _FORMATS:
+            output = replace(output, format=FORMAT)
+        return original(self, output)
+
+    return register_output
+
+
 def _with_format(spark: SparkSession, write: Callable[[], Any]) -> Any:
     """Write where Spark finds the format: it asks the thread's active session.
 
@@ -250,4 +261,5 @@ _REPLACEMENTS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "foreachBatch": _foreach_batch,
     "save": _save,
     "start": _start,
+    "register_output": _register_output,
 }

@@ -179,7 +179,10 @@ def application_folder() -> Path | None:
 
 
 def writers() -> list[type]:
-    """The classes of ``DataFrame.write`` and ``writeStream``, with Connect's if it can be used."""
+    """The classes of ``DataFrame.write`` and ``writeStream``, with Connect's if it can be used.
+
+    Since Spark 4.1, these include the one through which a declarative pipeline defines its sinks.
+    """
     from pyspark.sql.readwriter import DataFrameWriter
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -191,7 +194,12 @@ def writers() -> list[type]:
         # Of the packages that it needs. In `python -c` PySpark takes itself for its own doctests,
         # and would end the process.
         return classes
-    return [*classes, readwriter.DataFrameWriter, stream_readwriter.DataStreamWriter]
+    classes += [readwriter.DataFrameWriter, stream_readwriter.DataStreamWriter]
+    try:
+        from pyspark.pipelines import spark_connect_graph_element_registry as registry
+    except ImportError:  # before Spark 4.1
+        return classes
+    return [*classes, registry.SparkConnectGraphElementRegistry]
 
 
 def session_of(writer: Any) -> SparkSession:

@@ -39,7 +39,7 @@ def test_patching_twice_and_undoing_once_leaves_the_classes_as_they_were(unpatch
         for kind, names in (("", batch), ("streaming.", stream))
         for place in (kind, f"connect.{kind}")
         for name in names
-    }
+    } | {("pyspark.pipelines.spark_connect_graph_element_registry", "register_output")}
     unpatch_pyspark()
     after = functions()
     assert all(after[key] is function for key, function in before.items())
@@ -61,3 +61,18 @@ def test_what_was_set_on_a_writer_is_hidden_in_reprs(unpatched):
     shown = repr(vars(writer)["_kafka_nb_request"])
     assert "kafka.sasl.jaas.config" in shown
     assert "a password" not in shown
+
+
+def test_sinks_of_pipelines_come_here_and_their_tables_stay(unpatched, monkeypatch):
+    outputs = pytest.importorskip("pyspark.pipelines.output")
+    registry = writers()[-1]
+    seen = []
+    monkeypatch.setattr(registry, "register_output", lambda _, output: seen.append(output))
+    patch_pyspark()
+    for source in ("kafka", "KAFKA", "noop"):
+        registry.register_output(None, outputs.Sink("s", None, None, source, {"topic": "t"}))
+    table = outputs.StreamingTable("t", None, None, {}, None, None, None, "kafka")
+    registry.register_output(None, table)
+    assert [output.format for output in seen] == ["kafka-nb", "kafka-nb", "noop", "kafka"]
+    assert seen[0].options == {"topic": "t"}
+    unpatch_pyspark()
