@@ -233,8 +233,10 @@ def _adapted(name: str, target: str, value: str, notices: Notices) -> str:
         notices.warn(f"{option}: quotation marks, backslashes and control characters become _")
         return _UNQUOTABLE.sub("_", value)
     spec = _setting_specs().get(target)
-    if spec is None or target in ALLOWED or not _WHOLE_NUMBER.fullmatch(value):
+    if spec is None or not _WHOLE_NUMBER.fullmatch(value):
         return value
+    if target in ALLOWED:
+        return value.removeprefix("+") if " .. " in ALLOWED[target] else value
     low, between, high = spec.allowed.partition(" .. ")
     if not between or spec.type not in _NUMBERS:
         return value
@@ -337,6 +339,9 @@ def _batch_size(settings: Mapping[str, str], _notices: Notices) -> dict[str, str
 def _compression_level(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
     codec = settings.get("compression.type", settings.get("compression.codec", "none")).lower()
     name = f"compression.{codec}.level"
+    for other in _COMPRESSION_LEVELS:
+        if other != codec and f"compression.{other}.level" in settings:
+            notices.ignore(f"{PREFIX}compression.{other}.level", f"compression.type is {codec}")
     if name not in settings:
         return {}
     option, text = PREFIX + name, settings[name]

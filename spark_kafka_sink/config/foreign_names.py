@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 # A word that ends in a dot stands for all names that begin so. Settings that Java's producer has
 # too are missing: they mean the same to all clients.
@@ -124,13 +125,19 @@ _OPTIONS: Mapping[str, str] = {
 }
 
 
+@cache
+def _owners(*, of_options: bool) -> Mapping[str, str]:
+    table = _OPTIONS if of_options else _SETTINGS
+    return {word: whose for whose, names in reversed(list(table.items())) for word in names.split()}
+
+
 def owner(name: str) -> str | None:
     """Whose a setting is, in words for a sentence; None if it is not known.
 
     ``name``: in lower case, without the prefix ``kafka.``, and no setting of the producer:
     librdkafka's has some whose names are a broker's, such as ``message.max.bytes``.
     """
-    return _owner(name, _SETTINGS)
+    return _owner(name, _owners(of_options=False))
 
 
 def source_owner(name: str) -> str | None:
@@ -139,15 +146,11 @@ def source_owner(name: str) -> str | None:
     It may be a setting of Kafka's whose prefix is missing; but those without a dot in their names,
     such as ``listeners``, may be anybody's.
     """
-    return _owner(name, _OPTIONS) or (owner(name) if "." in name else None)
+    return _owner(name, _owners(of_options=True)) or (owner(name) if "." in name else None)
 
 
-def _owner(name: str, names_by_owner: Mapping[str, str]) -> str | None:
+def _owner(name: str, owners: Mapping[str, str]) -> str | None:
     # A whole name comes first: group.protocol is no broker's, though group.coordinator.threads is.
     parts = name.split(".")
     begins = [".".join(parts[:count]) + "." for count in range(len(parts) - 1, 0, -1)]
-    for word in (name, *begins):
-        for whose, names in names_by_owner.items():
-            if word in names.split():
-                return whose
-    return None
+    return next((owners[word] for word in (name, *begins) if word in owners), None)

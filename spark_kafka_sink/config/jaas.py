@@ -44,6 +44,12 @@ _OPTION_TOKENS = 3  # name, =, value
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 
 _SIMILARITY = 0.85
+#: options that programs set beside those of a login
+_PUBLIC_NAME = re.compile(
+    r"aws[A-Z]|(debug|doNotPrompt|isInitiator|keyTab|principal|renewTGT|serviceName|storeKey"
+    r"|refreshKrb5Config|tokenauth|useKeyTab|useTicketCache|username|metadataServerUrls)$"
+    r"|(clientId|clientSecret|scope)$|extension_|oauth\.|sasl\.|ssl\.|unsecuredLogin|user_"
+)
 
 
 def parsed_jaas(text: str) -> tuple[str, dict[str, str]] | None:
@@ -116,14 +122,18 @@ def check_names(module: str, options: AbstractSet[str], known: AbstractSet[str])
 
 
 def ignore(name: str, reason: str, notices: Notices) -> None:
-    """Note that an option of a login module has no effect."""
-    notices.ignore(f"{name} in {JAAS_OPTION}", reason)
+    """Note that an option of a login module has no effect.
+
+    An unknown name may be a piece of a password that is not quoted; it is not shown.
+    """
+    shown = name if _PUBLIC_NAME.match(name) else "an option"
+    notices.ignore(f"{shown} in {JAAS_OPTION}", reason)
 
 
 def _similar(name: str, known: AbstractSet[str]) -> str:
     import difflib  # needed only after a mistake
 
-    by_letters = {_letters(each): each for each in known}
+    by_letters = {_letters(option): option for option in known}
     similar = difflib.get_close_matches(_letters(name), sorted(by_letters), 1, _SIMILARITY)
     return by_letters[similar[0]] if similar else ""
 

@@ -55,6 +55,14 @@ TRUST = (_TRUST_STORE, "ssl.truststore.certificates", "ssl.ca.location", "ssl.ca
 #: of the key store, and of the key in it, which may have the same
 KEY_STORE_PASSWORDS = ("ssl.keystore.password", "ssl.key.password")
 
+#: settings for a key or its certificate without a store
+_KEYS = (
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.key.pem",
+    "ssl.certificate.pem",
+)
+
 _PKCS12_NAMES = (".p12", ".pfx")
 _PEM = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----)([A-Za-z0-9+/=\s]*)(-----END [A-Z0-9 ]+-----)")
 _PEM_LINE = 64
@@ -238,6 +246,11 @@ def java_key_store(settings: Mapping[str, str]) -> dict[str, str]:
             "Java; set it, or set kafka.ssl.keystore.type=PEM if the file is PEM",
             option=f"kafka.{_KEY_STORE}",
         )
+    for name in _KEYS:
+        if name in settings:
+            raise InvalidOption(
+                f"kafka.{_KEY_STORE} and kafka.{name}: keep one", option=f"kafka.{name}"
+            )
     named = {name: settings[name] for name in KEY_STORE_PASSWORDS if name in settings}
     return {**named, _KEY_STORE: settings[_KEY_STORE], "ssl.keystore.type": "JKS"}
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config.java_security import INSTEAD_OF_LOGIN_CLASSES
-from spark_kafka_sink.config.option import PREFIX, Notices
+from spark_kafka_sink.config.option import PREFIX, ContradictoryOption, Notices
 from spark_kafka_sink.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -210,8 +210,9 @@ def guarantees(
     obstacles = _obstacles(effective)
     if settings.get(_IDEMPOTENCE) == "true" and obstacles:
         name, (needed, _) = next(iter(obstacles.items()))
-        raise InvalidOption(
-            f"{PREFIX}{_IDEMPOTENCE}=true needs {PREFIX}{name}{needed}, not {settings[name]}"
+        raise ContradictoryOption(
+            f"{PREFIX}{_IDEMPOTENCE}=true needs {PREFIX}{name}{needed}, not {settings[name]}",
+            option=f"{PREFIX}{_IDEMPOTENCE}",
         )
     is_off = effective[_IDEMPOTENCE] != "true"
     for name, (needed, effect) in ({} if is_off else obstacles).items():
@@ -297,7 +298,8 @@ def _check_delivery_timeout(delivery: int, linger: float, request: int) -> None:
     if delivery < shortest:
         most = delivery - math.ceil(linger)
         lower = f", or {PREFIX}{_REQUEST} to at most {most}" if most > 0 else ""
-        raise InvalidOption(
+        raise ContradictoryOption(
             f"{option}={delivery} is shorter than {PREFIX}{_LINGER} + {PREFIX}{_REQUEST}, "
-            f"{linger:g} + {request}; set it to at least {shortest}{lower}"
+            f"{linger:g} + {request}; set it to at least {shortest}{lower}",
+            option=option,
         )

@@ -41,7 +41,7 @@ _EXTENSIONS_OF_JAVA = ("extension_", "oauth.sasl.extension.")
 #: Strimzi's names begin so.
 _STRIMZI = "oauth."
 #: Options of Java's handler for tests
-_FOR_TESTS = "unsecuredLogin"
+_UNSECURED_PREFIX = "unsecuredLogin"
 
 _BY_CALLBACK = "set oauth.callback instead, a function in Python that "
 _ANOTHER_GRANT = _BY_CALLBACK + "asks for tokens in this way"
@@ -76,7 +76,7 @@ _REJECTED_WITH_TLS: Mapping[str, str] = {
     "ssl.keystore.location": _NO_CLIENT_CERTIFICATE,
     "ssl.provider": _OPENSSL,
 }
-_TRUST = ("https.ca.location", "https.ca.pem")
+_ENDPOINT_TRUST = ("https.ca.location", "https.ca.pem")
 
 _CREDENTIALS = "client_credentials"  # the default of sasl.oauthbearer.grant.type
 #: the other grant type needs one of them
@@ -140,7 +140,7 @@ def _add_login(options: Mapping[str, str], result: dict[str, str]) -> None:
             continue
         setting = _OPTIONS[name]
         if login.get(setting, value) != value:
-            names = " and ".join(each for each in options if _OPTIONS.get(each) == setting)
+            names = " and ".join(other for other in options if _OPTIONS.get(other) == setting)
             raise InvalidOption(
                 f"{JAAS_OPTION}: {names} set the same thing; keep one", option=JAAS_OPTION
             )
@@ -201,7 +201,7 @@ def _advice(name: str, value: str, *, has_tls: bool, has_tokens: bool) -> str:
         return _NOT_JWT
     if name == "oauth.client.credentials.grant.type" and value != _CREDENTIALS:
         return _ANOTHER_GRANT
-    if name.startswith(_FOR_TESTS) and not has_tokens:
+    if name.startswith(_UNSECURED_PREFIX) and not has_tokens:
         return (
             "Java's client makes tokens of this that nothing signs, for tests. To do so here, set "
             f"kafka.{UNSECURED}=true and kafka.sasl.oauthbearer.config=principal=<user name>; "
@@ -212,7 +212,7 @@ def _advice(name: str, value: str, *, has_tls: bool, has_tokens: bool) -> str:
 
 def _add_trust(others: dict[str, str], result: dict[str, str], has_tls: bool) -> None:
     """Move a PEM trust store from ``others`` to ``result``; raises InvalidOption for others."""
-    if not has_tls or not result.keys().isdisjoint(_TRUST):
+    if not has_tls or not result.keys().isdisjoint(_ENDPOINT_TRUST):
         return
     for prefix in ("", _STRIMZI):
         store = f"{prefix}ssl.truststore"
@@ -223,12 +223,13 @@ def _add_trust(others: dict[str, str], result: dict[str, str], has_tls: bool) ->
             raise InvalidOption(
                 f"{JAAS_OPTION}: {store}.*: the client reads only PEM for the token "
                 "endpoint. Convert the store once: keytool -list -rfc -keystore store.jks > "
-                f"store.pem; then set kafka.{_TRUST[0]}=store.pem; they have no effect beside it",
+                f"store.pem; then set kafka.{_ENDPOINT_TRUST[0]}=store.pem; they have no effect "
+                "beside it",
                 option=JAAS_OPTION,
             )
         for name in ("location", "certificates", "type"):
             others.pop(f"{store}.{name}", None)
-        setting = _TRUST[0] if text is None else _TRUST[1]
+        setting = _ENDPOINT_TRUST[0] if text is None else _ENDPOINT_TRUST[1]
         result[setting] = str(location if text is None else text)
 
 

@@ -41,6 +41,13 @@ _MAX_INT = 2**31 - 1
 _MS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
+class ContradictoryOption(InvalidOption):
+    """Options contradict each other, or lack one; without ``option``, the others do not.
+
+    Raised while options are read; users see an InvalidOption.
+    """
+
+
 class Feature(Enum):
     """What an option may be for alone."""
 

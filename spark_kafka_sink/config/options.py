@@ -6,6 +6,8 @@ import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import filterfalse
 from typing import ParamSpec, TypeVar
 
 from spark_kafka_sink.config import option_table as table
@@ -20,6 +22,7 @@ from spark_kafka_sink.config.java_settings import (
 )
 from spark_kafka_sink.config.option import (
     PREFIX,
+    ContradictoryOption,
     Notices,
     Option,
     OptionValues,
@@ -73,7 +76,7 @@ _SPARKS_OWN = frozenset(
 )
 
 #: Options without an effect on Spark's own sink, which stand for something that would be missed.
-REFUSED_OPTIONS = {
+REJECTED_OPTIONS = {
     "databricks.servicecredential": "Databricks' own client uses it to log in, and this client "
     "cannot; set kafka.sasl.mechanism and the login itself (docs/databricks.md)",
 }
@@ -223,25 +226,17 @@ def review(options: Mapping[str, object], *, is_complete: bool = True) -> Option
     next. From then on, others may contradict each other or lack one only because of that, so it is
     not reported. ``is_complete`` False: nor is it at first, because some options are not known yet.
     """
-    all_texts = {name.lower(): text for name, text in option_texts(options).items()}
-    typed = {name.lower(): name for name, value in options.items() if value is not None}
+    typed = {name.lower(): name for name in option_texts(options)}
     foreign = Notices()
-    unreadable = _unknown_options(typed, foreign) + _wrong_types(options)
-    texts = {name: _redacted(name, text) for name, text in all_texts.items() if _is_known(name)}
-    for problem in unreadable:
-        texts.pop(_lower_option(problem), None)
-    has_servers = bool(texts.get(_SERVERS, "").strip())
-    if not has_servers:
-        if _SERVERS not in map(_lower_option, unreadable):
-            unreadable += _attempt(table.BOOTSTRAP_SERVERS.read, all_texts, foreign)[1]
-        texts[_SERVERS] = _PLACEHOLDER
+    texts, unreadable = _readable(options, typed, foreign)
+    has_servers = texts[_SERVERS] != _PLACEHOLDER
     is_complete = is_complete and not unreadable
     problems: list[InvalidOption] = []
     while True:
         notices = copy.deepcopy(foreign)
-        result, found = _read(texts, notices)
-        wrong = [problem for problem in found if _lower_option(problem) in texts]
-        problems += found if is_complete else wrong
+        result, new_problems = _read(texts, notices)
+        wrong = [problem for problem in new_problems if _lower_option(problem) in texts]
+        problems += new_problems if is_complete else filterfalse(_is_relative, wrong)
         for problem in wrong:
             texts.pop(_lower_option(problem), None)
         if _SERVERS not in texts:
@@ -256,11 +251,38 @@ def review(options: Mapping[str, object], *, is_complete: bool = True) -> Option
     in_words = [
         InvalidOption(
             _as_typed(str(problem), typed),
-            option=typed.get(_lower_option(problem), problem.option),
+            option=None if _is_relative(problem) else typed.get(_lower_option(problem)),
         )
         for problem in problems
     ]
     return OptionReview(result if has_servers else None, (*unreadable, *in_words))
+
+
+def _readable(
+    options: Mapping[str, object], typed: Mapping[str, str], notices: Notices
+) -> tuple[dict[str, str], list[InvalidOption]]:
+    """The texts of the options that the sink has, by name in lower case; what is wrong with others.
+
+    There are always servers, so that everything else can be checked.
+    """
+    texts = {name.lower(): text for name, text in option_texts(options).items()}
+    problems = _unknown_options(typed, notices) + _wrong_types(options)
+    wrong = {_lower_option(problem) for problem in problems}
+    known = {
+        name: _redacted(name, text)
+        for name, text in texts.items()
+        if _is_known(name) and name not in wrong
+    }
+    if not known.get(_SERVERS, "").strip():
+        if _SERVERS not in wrong:
+            problems += _attempt(table.BOOTSTRAP_SERVERS.read, texts, notices)[1]
+        known[_SERVERS] = _PLACEHOLDER
+    return known, problems
+
+
+def _is_relative(problem: InvalidOption) -> bool:
+    """Whether it may be a consequence of another option's absence."""
+    return isinstance(problem, ContradictoryOption)
 
 
 def _lower_option(problem: InvalidOption) -> str:
@@ -288,8 +310,8 @@ def _unknown_options(typed: Mapping[str, str], notices: Notices) -> list[Invalid
     for lower, name in typed.items():
         if _is_known(lower) or lower in _SPARKS_OWN:
             continue
-        if lower in REFUSED_OPTIONS:
-            what = REFUSED_OPTIONS[lower]
+        if lower in REJECTED_OPTIONS:
+            what = REJECTED_OPTIONS[lower]
         elif (meant := _meant(lower, has_format=has_format)) is not None and not (
             # Frameworks put the same option there under a name of their own.
             meant.lower() in typed and not lower.startswith(PREFIX)
@@ -306,14 +328,9 @@ def _meant(name: str, *, has_format: bool) -> str | None:
     """The option that a user meant with an unknown name, if it is not somebody else's."""
     from spark_kafka_sink.config.foreign_names import owner
 
+    settings = _settings_to_mean()
     if has_format and name in SETTINGS:  # as in Java's configurations of a schema registry
         return REGISTRY_PREFIX + name
-    settings = {
-        setting
-        for setting in (known_names() | _CLIENT_OPTIONS) - REJECTED.keys() - IGNORED.keys()
-        # Java's names are better known than librdkafka's, some of which are a broker's.
-        if setting not in ALIASES and owner(setting) is None
-    }
     if not name.startswith(PREFIX):
         return misspelt_option(name, _OPTIONS_TO_MEAN, settings)
     setting = name.removeprefix(PREFIX)
@@ -321,6 +338,16 @@ def _meant(name: str, *, has_format: bool) -> str | None:
         return _NAMES[setting]
     meant = misspelt_setting(setting, settings)
     return None if meant is None else PREFIX + meant
+
+
+@cache
+def _settings_to_mean() -> frozenset[str]:
+    """The settings of the producer, without ``kafka.``, that a misspelt name may mean."""
+    from spark_kafka_sink.config.foreign_names import owner
+
+    # Java's names are better known than librdkafka's, some of which are a broker's.
+    clients = known_names() - REJECTED.keys() - IGNORED.keys() - ALIASES.keys()
+    return _CLIENT_OPTIONS | {setting for setting in clients if owner(setting) is None}
 
 
 def _owner(name: str) -> str:
@@ -341,6 +368,8 @@ def _wrong_types(options: Mapping[str, object]) -> list[InvalidOption]:
 def _as_typed(text: str, typed: Mapping[str, str]) -> str:
     """A message with the names that the user wrote instead of those in the tables."""
     for lower, name in typed.items():
+        if "." not in lower or not _is_known(lower):
+            continue  # it may be a word of the message
         setting = lower.removeprefix(PREFIX)
         other = _NAMES.get(lower) or (
             PREFIX + RENAMED.get(setting, setting) if lower.startswith(PREFIX) else lower
@@ -365,7 +394,7 @@ def _read(
 ) -> tuple[SinkOptions | None, list[InvalidOption]]:
     """The options, or what is wrong with them, as far as it can be known together."""
     read = [_attempt(option.read, texts, notices) for option in table.OPTIONS]
-    problems = [problem for _, found in read for problem in found]
+    problems = [problem for _, option_problems in read for problem in option_problems]
     if problems:
         return None, problems
     pairs = zip(table.OPTIONS, read, strict=True)
@@ -373,8 +402,8 @@ def _read(
     producer, producer_problems = _producer_options(values, texts, notices)
     client = None if producer is None else producer.client
     exactly_once, problems = _attempt(_exactly_once, values, texts, client, notices)
-    serialization, found = _attempt(read_serialization, values, texts, notices)
-    problems = producer_problems + problems + found
+    serialization, format_problems = _attempt(read_serialization, values, texts, notices)
+    problems = producer_problems + problems + format_problems
     problems += _attempt(_check_timestamp_column, values)[1]
     if problems or producer is None:
         return None, problems
@@ -504,7 +533,7 @@ def _exactly_once(
                 )
             notices.ignore(option.name, f"only with {wanted}")  # as in Java without an id
         return None
-    if texts.get(_ASYNCHRONOUS.lower(), "false").strip().lower() != "false":
+    if texts.get(_ASYNCHRONOUS, "false").strip().lower() != "false":
         raise InvalidOption(
             f"{wanted} cannot be combined with {_ASYNCHRONOUS_PROGRESS}: with it, Spark does not "
             "record every micro-batch before it starts; remove it"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_kafka_sink.config import option_table as table
-from spark_kafka_sink.config.option import Notices, OptionValues
+from spark_kafka_sink.config.option import ContradictoryOption, Notices, OptionValues
 from spark_kafka_sink.config.registry_options import (
     REGISTRY_PREFIX,
     RegistryOptions,
@@ -109,8 +109,10 @@ def read_serialization(
         _check_column_format(column, is_latest=values[table.USE_LATEST_VERSION])
     url = values[table.SCHEMA_REGISTRY_URL]
     if not url:
-        raise InvalidOption(
-            f"{columns[0].column}.format={columns[0].format} needs {table.SCHEMA_REGISTRY_URL.name}"
+        raise ContradictoryOption(
+            f"{columns[0].column}.format={columns[0].format} needs "
+            f"{table.SCHEMA_REGISTRY_URL.name}",
+            option=f"{columns[0].column}.format",
         )
     if values[table.USE_LATEST_VERSION] and values[table.AUTO_REGISTER_SCHEMAS]:
         raise InvalidOption(
@@ -147,7 +149,7 @@ def _check_without_format(texts: Mapping[str, str], notices: Notices) -> None:
     confluents = {option.name for option in table.ONLY_WITH_REGISTRY} - ours
     for name in texts:
         if name in confluents or name.startswith(REGISTRY_PREFIX):
-            notices.ignore(name, f"a serializer's, which the sink has with {instead}")
+            notices.ignore(name, f"only with {instead}")
 
 
 def _check_column_format(column: ColumnFormat, *, is_latest: bool) -> None:

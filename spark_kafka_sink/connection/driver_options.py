@@ -116,10 +116,7 @@ def _replace_key_store(pairs: dict[str, str]) -> None:
         entry = read_jks(content, passwords[0], passwords[-1])
     except ValueError as error:
         raise _unusable(location, str(error)) from None
-    for name, text in (("ssl.key.pem", entry.key), ("ssl.certificate.pem", entry.chain)):
-        if name in pairs:
-            raise InvalidOption(f"{PREFIX}{name} and {PREFIX}{_KEY_STORE}: keep one")
-        pairs[name] = text
+    pairs["ssl.key.pem"], pairs["ssl.certificate.pem"] = entry.key, entry.chain
 
 
 def _unusable(location: str, reason: str) -> InvalidOption:

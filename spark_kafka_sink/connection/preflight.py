@@ -148,14 +148,14 @@ def topic_settings(options: SinkOptions, *, from_cache: bool) -> Mapping[str, st
 
 @cache
 def _topic_settings(settings: ClientSettings, topic: str) -> Mapping[str, str]:
-    """Of a topic that does not exist yet, the next call asks again."""
+    """Without an answer, and of a topic that does not exist yet, the next call asks again."""
     deadline = Deadline(_CONFIGURATION_SECONDS)
     with _open_client(settings) as brokers:
         brokers.client.fetch_topic_configurations([topic], deadline.remaining())
         answer = brokers.wait_for(ConfigurationDescription, deadline)
-    if answer is not None and answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    if answer is None or answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise _NoAnswer
-    return {} if answer is None else answer.settings
+    return answer.settings
 
 
 def newest_versions(settings: ClientSettings, deadline: Deadline) -> dict[int, int]:

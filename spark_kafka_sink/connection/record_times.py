@@ -5,8 +5,6 @@ Only the topic of the option is looked at, and nothing with ``preflight=false``.
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections.abc import Mapping
 from datetime import datetime, timezone
 
@@ -15,11 +13,7 @@ from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.connection.preflight import topic_settings
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 
-_log = logging.getLogger("spark_kafka_sink")
 _MS_PER_DAY = 86_400_000
-
-#: queries that were warned of old records in this process: a stream may always have late ones
-_warned_queries: set[str] = set()
 
 
 def log_append_time(settings: Mapping[str, str]) -> str:
@@ -39,40 +33,34 @@ def retention_ms(settings: Mapping[str, str]) -> int | None:
     return int(text) if "delete" in policies and text.isdecimal() else None
 
 
-def warn_of_log_append_time(options: SinkOptions) -> None:
-    """Issue a UserWarning, at our caller's caller, if the topic ignores the column."""
-    if _is_checked(options) and (
-        sentence := log_append_time(topic_settings(options, from_cache=True))
-    ):
-        warnings.warn(f"topic {options.topic} has {sentence}", stacklevel=3)
+def ignored_timestamps(options: SinkOptions) -> str:
+    """A sentence if the option's topic ignores the column; otherwise empty."""
+    sentence = _is_checked(options) and log_append_time(topic_settings(options, from_cache=True))
+    return f"topic {options.topic} has {sentence}" if sentence else ""
 
 
-def warn_of_old_records(report: DeliveryReport, options: SinkOptions) -> None:
-    """Log a warning, and issue a UserWarning, if brokers are about to delete records for their age.
+def old_records(report: DeliveryReport, options: SinkOptions) -> str:
+    """A sentence if brokers are about to delete records for their age; otherwise empty.
 
-    ``report``: of a batch or micro-batch. A query is warned once.
+    ``report``: of a batch or micro-batch.
     """
     oldest_ms = report.oldest_timestamp_ms
-    if oldest_ms is None or not _is_checked(options) or report.query_id in _warned_queries:
-        return
+    if oldest_ms is None or not _is_checked(options):
+        return ""
     limit_ms = _exceeded_retention_ms(report, oldest_ms, options, from_cache=True)
     if limit_ms is not None:
         # It may have been changed since, for instance because of a warning.
         limit_ms = _exceeded_retention_ms(report, oldest_ms, options, from_cache=False)
     if limit_ms is None:
-        return
-    if report.query_id is not None:
-        _warned_queries.add(report.query_id)
+        return ""
     oldest = datetime.fromtimestamp(oldest_ms / 1000, timezone.utc)
-    sentence = (
+    return (
         f"topic {options.topic}: the oldest record that was written now has the time "
         f"{oldest:%Y-%m-%d %H:%M:%S} UTC, from the column {options.timestamp_column}, but the "
         f"topic has retention.ms={limit_ms} ({limit_ms / _MS_PER_DAY:.3g} days): brokers delete "
         "older records at their next check, which is minutes away. Raise retention.ms now; or "
         f"remove {table.TIMESTAMP_COLUMN.name}, and write the rows again, with the time of sending"
     )
-    _log.warning("%s", sentence)
-    warnings.warn(sentence, stacklevel=3)
 
 
 def _exceeded_retention_ms(

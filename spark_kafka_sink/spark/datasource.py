@@ -20,6 +20,8 @@ from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.spark.micro_batch import (
     prepare_reports,
     prepare_serializer,
+    warn_of_columns,
+    warn_of_log_append_time,
     warn_of_options,
     warn_of_speculation,
 )
@@ -35,7 +37,6 @@ from spark_kafka_sink.spark.private_api import (
 from spark_kafka_sink.spark.schema_check import (
     check_schema,
     check_schema_for_format,
-    warn_of_columns,
 )
 
 if TYPE_CHECKING or has_data_sources():
@@ -108,15 +109,16 @@ class KafkaSink(DataSource):
         try:
             options = complete(_parsed(self.options, schema, check))
             if self._is_planning:
-                from spark_kafka_sink.connection import preflight, record_times
+                from spark_kafka_sink.connection import preflight
 
-                warn_of_options(options)
-                warn_of_columns(schema, options)
+                folder = application_folder()
+                warn_of_options(options, folder)
+                warn_of_columns(schema, options, folder)
                 if options.exactly_once is not None:
                     check_worker()
-                serializer = prepare_serializer(schema, options, application_folder())
-                preflight.check(options, application_folder())
-                record_times.warn_of_log_append_time(options)
+                serializer = prepare_serializer(schema, options, folder)
+                preflight.check(options, folder)
+                warn_of_log_append_time(options, folder)
                 prepare_reports(options)
         except KafkaSinkError as error:
             raise error.with_traceback(None) from headline(error)
@@ -130,21 +132,22 @@ def _parsed(
     reviewed = review(options)
     problems: list[KafkaSinkError] = list(reviewed.problems)
     parsed = reviewed.options
-    if parsed is not None:
-        # A wrong option may be the one that names the topic, or the format of a column.
-        topic = parsed.topic if not problems else parsed.topic or FORMAT
-        serialized = parsed.serialized_columns
-        if problems:
-            serialized = tuple(name for name in ("key", "value") if name in schema.names)
-        for check_one in (
+    checks = [partial(check_schema_for_format, schema)]
+    if parsed is not None and not problems:
+        topic, serialized = parsed.topic, parsed.serialized_columns
+        checks += [
             partial(check, parsed),
             partial(check_schema, schema, topic, serialized, parsed.timestamp_column),
-            partial(check_schema_for_format, schema),
-        ):
-            try:
-                check_one()
-            except KafkaSinkError as error:
-                problems.append(error)
+        ]
+    else:
+        # A wrong option may be the one that names the topic, or the format of a column.
+        formatted = tuple(name for name in ("key", "value") if name in schema.names)
+        checks.append(partial(check_schema, schema, FORMAT, formatted))
+    for check_one in checks:
+        try:
+            check_one()
+        except KafkaSinkError as error:
+            problems.append(error)
     if parsed is None or problems:
         raise all_in_one(problems, "the options and columns")
     return parsed

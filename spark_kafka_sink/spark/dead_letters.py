@@ -61,8 +61,8 @@ def _original(column: RecordColumn) -> Column:
     if column.kept is Kept.AS_HEADER:
         return _header(column.name).try_cast(column.types[0])
     if column.name == "headers":
-        every = F.coalesce(F.concat(_unsendable_headers(), "headers"), "headers")
-        return F.filter(every, _is_the_rows_own)
+        headers = F.coalesce(F.concat(_unsendable_headers(), "headers"), "headers")
+        return F.filter(headers, _is_the_rows_own)
     if column is TIMESTAMP:
         changed = F.timestamp_millis(_header("timestamp").try_cast("bigint"))
         return F.coalesce(changed, "timestamp")

@@ -18,7 +18,6 @@ from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions, check_for_batch
 from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.preflight import check
-from spark_kafka_sink.connection.record_times import warn_of_log_append_time
 from spark_kafka_sink.errors import KafkaSinkError, headline, own_error
 from spark_kafka_sink.records.column_table import sql_name
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
@@ -27,15 +26,14 @@ from spark_kafka_sink.spark.micro_batch import (
     keep_report,
     prepare_reports,
     prepare_serializer,
+    warn_of_columns,
+    warn_of_log_append_time,
+    warn_of_old_records,
     warn_of_options,
     warn_of_speculation,
     write_batch_marker,
 )
-from spark_kafka_sink.spark.schema_check import (
-    check_schema,
-    used_columns,
-    warn_of_columns,
-)
+from spark_kafka_sink.spark.schema_check import check_schema, used_columns
 from spark_kafka_sink.spark.task import write_partition
 
 if TYPE_CHECKING:
@@ -130,7 +128,8 @@ def foreach_batch(
         except Exception:
             reports.publish_failed(replace(report, batch_id=batch_id))
             raise
-        reports.publish(replace(report, batch_id=batch_id))
+        report = reports.publish(replace(report, batch_id=batch_id))
+        warn_of_old_records(report, parsed)
 
     return write
 
@@ -152,10 +151,11 @@ class _Reports:
             ) from None
         return self.__dict__
 
-    def publish(self, report: DeliveryReport) -> None:
+    def publish(self, report: DeliveryReport) -> DeliveryReport:
         report = keep_report(report, self.options)
         if self.on_report is not None:
             self.on_report(report)
+        return report
 
     def publish_failed(self, report: DeliveryReport) -> None:
         """Raises nothing: the query ends with the error of the micro-batch, which says more."""

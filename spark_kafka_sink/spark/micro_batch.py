@@ -12,7 +12,8 @@ from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import KafkaSinkError, headline
 from spark_kafka_sink.report.delivery_report import DeliveryReport
-from spark_kafka_sink.spark.private_api import column_types
+from spark_kafka_sink.spark.private_api import column_types, is_first
+from spark_kafka_sink.spark.schema_check import columns_serialized_twice, unused_columns
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,14 +45,66 @@ def warn_of_speculation(spark: SparkSession) -> None:
         )
 
 
-def warn_of_options(options: SinkOptions) -> None:
-    """Issue one UserWarning, at our caller's caller, and log it, if options have no effect, or
-    weaken the delivery.
+# Warnings are issued at the caller's caller. ``folder`` is the application's, which is warned once:
+# Spark plans each micro-batch anew, perhaps in another process.
+
+
+def warn_of_options(options: SinkOptions, folder: Path | None = None) -> None:
+    """Issue and log one UserWarning about options that have no effect, or weaken the delivery."""
+    _warn(". ".join(options.warnings), folder)
+
+
+def warn_of_columns(schema: StructType, options: SinkOptions, folder: Path | None = None) -> None:
+    """Issue and log a UserWarning for each column that may be a mistake."""
+    unused = unused_columns(schema, options.topic, options.timestamp_column)
+    for sentence in unused + columns_serialized_twice(schema, options.serialization):
+        _warn(sentence, folder)
+
+
+def warn_of_log_append_time(options: SinkOptions, folder: Path | None = None) -> None:
+    """Issue and log a UserWarning if the topic ignores ``timestamp.column``."""
+    if options.timestamp_column is not None:
+        # Imported here: it loads the client.
+        from spark_kafka_sink.connection.record_times import ignored_timestamps
+
+        _warn(ignored_timestamps(options), folder)
+
+
+def _warn(sentence: str, folder: Path | None) -> None:
+    if sentence and is_first(sentence, folder):
+        warnings.warn(sentence, stacklevel=4)
+        _log.info("%s", sentence)
+
+
+#: what old records were written by, to warn once: a stream may always have late ones
+_warned_of_old_records: set[object] = set()
+
+
+def warn_of_old_records(
+    report: DeliveryReport, options: SinkOptions, folder: Path | None = None
+) -> None:
+    """Log a warning, and issue a UserWarning, if brokers are about to delete records for their age.
+
+    ``report``: of a batch, or of a micro-batch that is complete; a query is warned once. Last in a
+    micro-batch: if warnings are errors, everything else is done.
     """
-    if options.warnings:
-        text = ". ".join(options.warnings)
-        warnings.warn(text, stacklevel=3)
-        _log.info("%s", text)
+    writer = report.query_id or (
+        report.batch_id is not None and (options.topic, options.timestamp_column)
+    )
+    if report.oldest_timestamp_ms is None or writer in _warned_of_old_records:
+        return
+    # Imported here: it loads the client.
+    from spark_kafka_sink.connection.record_times import old_records
+
+    sentence = old_records(report, options)
+    if not sentence:
+        return
+    if writer:
+        _warned_of_old_records.add(writer)
+        if not is_first(f"old records {writer}", folder):
+            return
+    _log.warning("%s", sentence)
+    warnings.warn(sentence, stacklevel=3)
 
 
 def prepare_serializer(
@@ -106,9 +159,4 @@ def keep_report(report: DeliveryReport, options: SinkOptions) -> DeliveryReport:
         report = append(report, path)
     what = "batch" if report.batch_id is None else f"micro-batch {report.batch_id}"
     _log.info("%s %s: %s", what, report.outcome, report.to_json())
-    if report.oldest_timestamp_ms is not None:
-        # Imported here: it loads the client.
-        from spark_kafka_sink.connection.record_times import warn_of_old_records
-
-        warn_of_old_records(report, options)
     return report

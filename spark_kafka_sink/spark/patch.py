@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
@@ -20,6 +21,7 @@ _FORMATS = frozenset({"kafka", FORMAT})
 _APPENDING = frozenset({"append", "error", "errorifexists", "default"})
 _REQUEST = "_kafka_nb_request"
 
+_lock = threading.Lock()  # guards _originals, and that no other thread sees half a patch
 # what unpatch_pyspark puts back
 _originals: dict[tuple[type, str], Callable[..., Any]] = {}
 
@@ -29,8 +31,8 @@ def patch_pyspark() -> None:
 
     From then on the writers of PySpark, ``DataFrame.write`` and ``DataFrame.writeStream``, classic
     and Connect, do so in every thread, whatever program or library calls them: a batch without a
-    mode appends, a stream in update mode uses ``foreach_batch``, and before Spark 4.0 all do. So do
-    the sinks that a declarative pipeline defines after the call. Other
+    mode appends, a stream in update mode uses ``foreach_batch``, and before Spark 4.0 every write
+    does. Sinks that a declarative pipeline defines after the call go to this sink, too. Other
     formats, tables and all reading stay as they are. ``mode("overwrite")`` and ``mode("ignore")``
     raise UnsupportedSaveMode, as Spark's own sink refuses them.
 
@@ -38,20 +40,22 @@ def patch_pyspark() -> None:
     functions for foreachBatch run in a process of the server, which is patched too. Imports Spark
     Connect's client if its packages are installed.
     """
-    if _originals:
-        return
-    for writer in private_api.writers():
-        for name in _REPLACEMENTS.keys() & vars(writer).keys():
-            original = vars(writer)[name]
-            _originals[writer, name] = original
-            setattr(writer, name, wraps(original)(_REPLACEMENTS[name](original)))
+    with _lock:
+        if _originals:
+            return
+        for writer in private_api.writers():
+            for name in _REPLACEMENTS.keys() & vars(writer).keys():
+                original = vars(writer)[name]
+                _originals[writer, name] = original
+                setattr(writer, name, wraps(original)(_REPLACEMENTS[name](original)))
 
 
 def unpatch_pyspark() -> None:
     """Undo ``patch_pyspark``: PySpark's classes are as they were. Running queries go on."""
-    while _originals:
-        (writer, name), original = _originals.popitem()
-        setattr(writer, name, original)
+    with _lock:
+        while _originals:
+            (writer, name), original = _originals.popitem()
+            setattr(writer, name, original)
 
 
 # --- what a program has set on a writer -----------------------------------------------------------

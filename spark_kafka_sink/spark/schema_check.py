@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +21,6 @@ from spark_kafka_sink.records.column_table import (
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-    from spark_kafka_sink.config.options import SinkOptions
     from spark_kafka_sink.config.serialization_options import SerializationOptions
 
 
@@ -250,13 +248,6 @@ def used_columns(topic: str | None, timestamp_column: str | None = None) -> dict
     """
     names = column_names(timestamp_column)
     return {name: column for name, column in names.items() if name != "topic" or topic is None}
-
-
-def warn_of_columns(schema: StructType, options: SinkOptions) -> None:
-    """Issue a UserWarning, at our caller's caller, for columns that may be a mistake."""
-    sentences = unused_columns(schema, options.topic, options.timestamp_column)
-    for sentence in sentences + columns_serialized_twice(schema, options.serialization):
-        warnings.warn(sentence, stacklevel=3)
 
 
 def unused_columns(

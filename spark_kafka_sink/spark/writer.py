@@ -11,8 +11,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
-from spark_kafka_sink.spark.micro_batch import keep_report, write_batch_marker
-from spark_kafka_sink.spark.private_api import stream_writer
+from spark_kafka_sink.spark.micro_batch import (
+    keep_report,
+    warn_of_old_records,
+    write_batch_marker,
+)
+from spark_kafka_sink.spark.private_api import application_folder, stream_writer
 from spark_kafka_sink.spark.task import write_partition
 
 if TYPE_CHECKING:
@@ -56,7 +60,8 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         return KafkaCommitMessage(write_partition(iterator, self._options, self._serializer))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        keep_report(_total(messages, None), self._options)
+        report = keep_report(_total(messages, None), self._options)
+        warn_of_old_records(report, self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         keep_report(_failed(_total(messages, None)), self._options)
@@ -83,7 +88,8 @@ class KafkaStreamWriter(StreamWriter):
             )
         report = _total(messages, batchId)
         write_batch_marker(self._options, report.query_id, batchId, len(messages))
-        keep_report(report, self._options)
+        report = keep_report(report, self._options)
+        warn_of_old_records(report, self._options, application_folder())
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         keep_report(_failed(_total(messages, batchId)), self._options)

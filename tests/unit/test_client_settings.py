@@ -326,6 +326,7 @@ def test_value_out_of_range_is_rejected_with_what_is_allowed(name, value, allowe
         ("retry.backoff.ms", "0", "1", True),
         ("connections.max.idle.ms", str(2**63 - 1), "2147483647", False),
         ("retries", "+3", "3", False),
+        ("request.timeout.ms", "+500", "500", False),
     ],
 )
 def test_a_number_that_java_allows_is_accepted_at_the_nearest_value(name, value, applies, is_said):

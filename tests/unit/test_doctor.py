@@ -177,13 +177,16 @@ def test_all_wrong_options_are_listed_and_the_other_checks_use_the_right_ones():
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "kafka.lingr.ms": "5",
         "close.timeout.ms": "-1",
+        "topic": "security events",
         "subscribe": "t",
     }
     results = list(diagnose(options))
-    assert [result.outcome for result in results[:3]] == [Outcome.FAILED] * 2 + [Outcome.WARNED]
+    assert [result.outcome for result in results[:4]] == [Outcome.FAILED] * 3 + [Outcome.WARNED]
     assert "did you mean kafka.linger.ms?" in results[0].message
-    assert "close.timeout.ms=-1" in results[1].message
-    assert "subscribe (Spark's Kafka source)" in results[2].message
+    wrong = " ".join(result.message for result in results[1:3])
+    assert "close.timeout.ms=-1" in wrong
+    assert "topic='security events' is not a valid topic name" in wrong
+    assert "subscribe (Spark's Kafka source)" in results[3].message
     (servers,) = (result for result in results if result.name == "bootstrap_servers")
     assert servers.message != "needs options"
 

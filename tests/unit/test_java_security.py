@@ -143,6 +143,14 @@ def test_options_that_the_login_module_does_not_read_are_ignored(mechanism, text
     )
 
 
+@pytest.mark.parametrize("password", ["abc hunter2=x", '"abc"hunter2="x"'])
+def test_what_may_be_a_piece_of_a_password_is_not_shown(password):
+    text = f'{PLAIN} required username="u" password={password};'
+    (warning,) = warnings(login("PLAIN", text))
+    assert "an option in kafka.sasl.jaas.config" in warning
+    assert "hunter2" not in warning
+
+
 @pytest.mark.parametrize("protocol", [{}, {"security.protocol": "SSL"}])
 @pytest.mark.parametrize(
     ("mechanism", "text"), [("PLAIN", COMPLETE), ("GSSAPI", "hunter2"), ("OAUTHBEARER", COMPLETE)]

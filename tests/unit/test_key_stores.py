@@ -27,6 +27,7 @@ from cryptography.x509 import (
 
 from spark_kafka_sink.config.client_settings import translate
 from spark_kafka_sink.connection.driver_options import completed, read_options
+from spark_kafka_sink.connection.key_store import _PROTECTION, _unprotected
 from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
@@ -208,7 +209,13 @@ def test_no_failure_shows_the_passwords_of_a_jks_store_even_with_local_variables
 
 def test_a_jks_store_beside_a_key_as_text_is_rejected(java_stores):
     settings = jks_settings(java_stores["RSA"].path, ssl_keystore_key="k")
-    assert "keep one" in jks_rejection(settings)
+    message = jks_rejection(settings)
+    assert message == "kafka.ssl.keystore.location and kafka.ssl.keystore.key: keep one"
+
+
+def test_a_key_that_is_protected_in_an_unknown_way_has_a_name():
+    with pytest.raises(ValueError, match=r"protected in an unknown way"):
+        _unprotected(_PROTECTION + b"\x04", b"")
 
 
 def opened(files, name, kind="PKCS12", **passwords):

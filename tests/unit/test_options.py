@@ -265,6 +265,7 @@ def test_include_headers_is_accepted_without_effect(value):
         ("kafka.compresion.type", "kafka.compression.type"),
         ("kafka.sasl.jaas.conf", "kafka.sasl.jaas.config"),
         ("kafka.truststore.location", "kafka.ssl.truststore.location"),
+        ("kafka.lient.rack", "kafka.client.rack"),
         ("kafka.max.blok.ms", "kafka.max.block.ms"),
         ("kafka.metadata.max.idle", "kafka.metadata.max.idle.ms"),
         ("kafka.close.timeout.ms", "close.timeout.ms"),
@@ -298,6 +299,7 @@ def test_settings_of_serializers_are_meant_for_this_sink_only_with_a_format():
         ("kafka.default.replication.factor", "Kafka's brokers"),
         ("kafka.sasl.aws.secretAccessKey", "Kafka's producer has no such setting"),
         ("kafka.ssl.protocol", "Java's TLS; this client uses OpenSSL"),
+        ("kafka.compression.gzip.level", "compression.type is none"),
         ("kafka.metric.reporters", "Java's metrics"),
         ("kafka.sasl.login.refresh.window.factor", "tunes only Java's client"),
         ("startingOffsets", "Spark's Kafka source"),
@@ -360,6 +362,31 @@ def test_everything_that_is_wrong_is_said_at_once_under_the_names_as_they_were_t
         "the value of topic is of type list",
     ):
         assert sentence in message
+
+
+def test_a_name_without_a_dot_does_not_replace_a_word_of_a_message():
+    message = rejection(TOPIC="t", If="x", **{"on.record.error": "dead-letter"})
+    assert "needs dead.letter.topic: the topic for rejected records" in message
+    (_, acks) = parsed(If="x", A="y", **{"kafka.acks": "1"}).warnings
+    assert "records may be lost if a broker fails" in acks
+
+
+def test_a_contradiction_does_not_hide_the_others():
+    message = rejection(
+        **{
+            "value.format": "avro",
+            "kafka.enable.idempotence": "true",
+            "kafka.acks": "1",
+        }
+    )
+    assert message.startswith("the options have 2 mistakes")
+    assert "value.format=avro needs schema.registry.url" in message
+    assert "kafka.enable.idempotence=true needs kafka.acks=all, not 1" in message
+
+
+def test_what_another_mistake_may_explain_is_no_contradiction():
+    wrong = {"kafka.delivery.timeout.ms": "20000", "kafka.request.timeout.ms": "10s"}
+    assert rejection(**wrong).startswith("kafka.request.timeout.ms='10s' is invalid")
 
 
 def test_contradictions_are_said_together_too():

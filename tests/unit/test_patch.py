@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import inspect
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -43,6 +45,20 @@ def test_patching_twice_and_undoing_once_leaves_the_classes_as_they_were(unpatch
     unpatch_pyspark()
     after = functions()
     assert all(after[key] is function for key, function in before.items())
+    unpatch_pyspark()
+    assert functions() == before
+
+
+def test_threads_that_patch_and_undo_at_the_same_time_leave_the_classes_as_they_were(unpatched):
+    before = functions()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            for call in (patch_pyspark, unpatch_pyspark) * 100:
+                threads.submit(call)
+    finally:
+        sys.setswitchinterval(interval)
     unpatch_pyspark()
     assert functions() == before
 

@@ -13,6 +13,7 @@ import pytest
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import record_times
 from spark_kafka_sink.report.delivery_report import DeliveryReport, uncommitted
+from spark_kafka_sink.spark import micro_batch
 
 DAY_MS = 86_400_000
 OPTIONS = {"kafka.bootstrap.servers": "b:9092", "topic": "orders", "timestamp.column": "at"}
@@ -46,7 +47,7 @@ def said(a_report, **options):
     """The UserWarnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        record_times.warn_of_old_records(a_report, parse({**OPTIONS, **options}))
+        micro_batch.warn_of_old_records(a_report, parse({**OPTIONS, **options}))
     return [str(warning.message) for warning in caught]
 
 
@@ -95,14 +96,17 @@ def test_nothing_is_asked_without_preflight(monkeypatch):
 def test_nothing_is_asked_without_a_column_of_timestamps(monkeypatch):
     monkeypatch.setattr(record_times, "topic_settings", None)
     del (options := dict(OPTIONS))["timestamp.column"]
-    record_times.warn_of_log_append_time(parse(options))
-    record_times.warn_of_old_records(report(8 * DAY_MS), parse(options))
+    micro_batch.warn_of_log_append_time(parse(options))
+    micro_batch.warn_of_old_records(report(8 * DAY_MS), parse(options))
 
 
 def test_a_query_is_warned_once_and_a_batch_each_time(topic, monkeypatch):
-    monkeypatch.setattr(record_times, "_warned_queries", set())
+    monkeypatch.setattr(micro_batch, "_warned_of_old_records", set())
     assert [len(said(report(8 * DAY_MS, query_id))) for query_id in "aab"] == [1, 0, 1]
     assert [len(said(report(8 * DAY_MS))) for _ in range(2)] == [1, 1]
+    # Under Spark Connect, foreach_batch does not know the query.
+    unnamed = [replace(report(8 * DAY_MS), batch_id=batch_id) for batch_id in range(2)]
+    assert [len(said(batch)) for batch in unnamed] == [1, 0]
 
 
 def test_retention_that_was_raised_since_is_no_reason_to_warn(topic):
@@ -115,7 +119,7 @@ def test_a_topic_that_replaces_timestamps_is_named(topic, kind):
     topic.cached = {"message.timestamp.type": kind}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        record_times.warn_of_log_append_time(parse(OPTIONS))
+        micro_batch.warn_of_log_append_time(parse(OPTIONS))
     texts = [str(warning.message) for warning in caught]
     expected = "topic orders has message.timestamp.type=LogAppendTime: timestamp.column has no"
     assert bool(texts) == (kind == "LogAppendTime")

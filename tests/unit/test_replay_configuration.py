@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timezone
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import Column
@@ -13,7 +14,14 @@ from spark_kafka_sink.config.jaas import parsed_jaas
 from spark_kafka_sink.config.option_table import REPORT_PATH
 from spark_kafka_sink.errors import InvalidConfiguration, LibraryUnavailable
 from spark_kafka_sink.secret import Secret
-from spark_kafka_sink.tools.job.replay import Selection, _parser, load_replay, main, source_options
+from spark_kafka_sink.tools.job.replay import (
+    Selection,
+    _parser,
+    _with_timestamp,
+    load_replay,
+    main,
+    source_options,
+)
 
 EVERYTHING = Selection()
 
@@ -297,3 +305,9 @@ def test_before_spark_4_the_way_out_is_named_before_anything_else(load, monkeypa
         replay.rows(None, replay.configuration)
     with pytest.raises(LibraryUnavailable, match="cannot restore or replay dead letters"):
         restore_dead_letters(None)
+
+
+@pytest.mark.parametrize("name", ["timestamp", "TIMESTAMP"])
+def test_a_restored_time_is_never_replaced(name):
+    rows = SimpleNamespace(columns=["value", name])  # without withColumn
+    assert _with_timestamp(rows) is rows

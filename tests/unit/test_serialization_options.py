@@ -154,7 +154,7 @@ def test_what_is_rejected(texts, complaint):
 def test_settings_of_a_serializer_have_no_effect_without_a_format(texts):
     options = parse({**SERVERS, **texts})
     assert options.serialization is None
-    owner = "a serializer's, which the sink has with value.format or key.format, avro or json"
+    owner = "only with value.format or key.format, avro or json"
     names = ", ".join(texts)
     assert options.warnings == (f"these options have no effect on this sink: {names} ({owner})",)
 

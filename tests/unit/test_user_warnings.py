@@ -10,7 +10,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_kafka_sink import foreach_batch, register, warm_up
 from spark_kafka_sink.errors import InvalidOption, InvalidSchema
+from spark_kafka_sink.spark import datasource
 from spark_kafka_sink.spark.datasource import KafkaSink
+from spark_kafka_sink.spark.private_api import is_first
 
 OPTIONS = {"kafka.bootstrap.servers": "host:9092", "topic": "t", "preflight": "false"}
 WARNING = "spark.speculation is true: .* duplicated"
@@ -95,6 +97,20 @@ def test_the_format_warns_while_it_plans_and_not_when_it_commits():
     sink.streamWriter(VALUE, overwrite=False)  # a warning would be an error
 
 
+def test_an_application_is_warned_once_whichever_process_plans(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasource, "application_folder", lambda: tmp_path)
+    with pytest.warns(UserWarning, match=IGNORED):
+        KafkaSink({**OPTIONS, **FOREIGN}).streamWriter(VALUE, overwrite=False)
+    KafkaSink({**OPTIONS, **FOREIGN}).streamWriter(VALUE, overwrite=False)
+    with pytest.warns(UserWarning, match=r"truncate \(Spark's console\)"):
+        KafkaSink({**OPTIONS, "truncate": "false"}).streamWriter(VALUE, overwrite=False)
+
+
+def test_a_folder_that_cannot_be_written_to_hides_no_warning(tmp_path):
+    assert [is_first("a", tmp_path / "none") for _ in range(2)] == [True, True]
+    assert [is_first("a", tmp_path) for _ in range(2)] == [True, False]
+
+
 @pytest.mark.parametrize("missing", ["kafka.bootstrap.servers", None])
 def test_one_error_of_the_format_names_all_that_is_wrong_with_options_and_columns(missing):
     options = {**OPTIONS, "kafka.lingers.ms": "5", "on.record.error": "never"}
@@ -104,7 +120,7 @@ def test_one_error_of_the_format_names_all_that_is_wrong_with_options_and_column
         KafkaSink(options).streamWriter(wrong, overwrite=False)
     assert "did you mean kafka.linger.ms?" in str(raised.value)
     assert "on.record.error='never' is not fail or dead-letter" in str(raised.value)
-    assert ("column value (string or binary) is required" in str(raised.value)) is not missing
+    assert "column value (string or binary) is required" in str(raised.value)
     assert ("kafka.bootstrap.servers is required" in str(raised.value)) is bool(missing)
 
 
@@ -118,3 +134,10 @@ def test_a_misspelt_topic_does_not_make_the_column_missing():
     del options["topic"]
     with pytest.raises(InvalidOption, match=r"^topik: .*did you mean topic\?$"):
         KafkaSink(options).streamWriter(VALUE, overwrite=False)
+
+
+def test_a_format_without_a_registry_does_not_hide_the_columns():
+    with pytest.raises(InvalidOption) as raised:
+        KafkaSink({**OPTIONS, "value.format": "avro"}).streamWriter(StructType([]), overwrite=False)
+    assert "value.format=avro needs schema.registry.url" in str(raised.value)
+    assert "column value (string or binary) is required" in str(raised.value)

@@ -70,7 +70,9 @@ def options(context: CheckContext) -> list[Finding]:
     except (InvalidOption, LibraryUnavailable) as error:
         problems.append(error)
     # Without one of these, the brokers would seem to be wrong.
-    connects = not any(_CONNECTION.search(str(problem)) for problem in problems)
+    connects = not any(
+        _CONNECTION.search(getattr(problem, "option", None) or str(problem)) for problem in problems
+    )
     context.parsed = parsed if connects else None
     advice = "Correct the option that the message names; docs/options.md lists all options"
     findings = [

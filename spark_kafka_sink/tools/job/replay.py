@@ -210,8 +210,8 @@ def _with_timestamp(rows: DataFrame) -> DataFrame:
     """The rows of ``--sql``; if it leaves the timestamp out, with null, the time of sending."""
     from pyspark.sql import functions as F
 
-    if TIMESTAMP.name in rows.columns:
-        return rows
+    if TIMESTAMP.name in map(str.lower, rows.columns):
+        return rows  # in another case, the check of the schema says so
     return rows.withColumn(TIMESTAMP.name, F.lit(None).cast("timestamp"))
 
 
