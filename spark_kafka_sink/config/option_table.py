@@ -377,7 +377,7 @@ INCLUDE_HEADERS: Option[bool | None] = Option(
     "includeHeaders",
     true_or_false,
     default=None,
-    meaning="Accepted as in Spark's own sink, but has no effect: `headers` are always written.",
+    meaning="Has no effect, as in Spark's own sink: `headers` are always written.",
 )
 BATCH_ID: Option[int | None] = Option(
     "batch.id",

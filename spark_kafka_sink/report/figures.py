@@ -224,8 +224,8 @@ class Counted:
     )
     oldest_timestamp_ms: int | None = figure(
         RECORDS,
-        "of acknowledged records with a timestamp from the column `timestamp.column`: the oldest "
-        "one, in milliseconds since the epoch; null: there is none",
+        "of acknowledged records with a timestamp from the column that `timestamp.column` names: "
+        "the oldest timestamp, in milliseconds since the epoch; null: there is none",
         smallest,
         default=None,
         is_new=True,

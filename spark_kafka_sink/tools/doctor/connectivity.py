@@ -60,7 +60,7 @@ _ZSTD_PRODUCE = 7  # Kafka 2.1
 
 
 def options(context: CheckContext) -> list[Finding]:
-    """The options are valid, as the sink reads them; the later checks use those that are."""
+    """The options are valid, as the sink reads them. Later checks use only the valid ones."""
     problems: list[KafkaSinkError] = []
     parsed = None
     try:
