@@ -32,6 +32,8 @@ SHAPES = (
     *REFUSED,
 )
 EXAMPLES = 300  # ten times as many take a minute
+
+pytestmark = pytest.mark.slow
 PIECES = (
     *"\"'\\/*=;\n\r\t \0\x7f\x80\x85\xa0\xffaZ017-_.$\u0100\u201c\U0001f600",
     *("//", "/*", "*/", "\\101", "\\477", "\\n", "\r\n", "required", "optional", PLAIN),

@@ -116,12 +116,10 @@ def test_a_stream_with_all_that_a_writer_has_is_written_by_this_sink(
     assert [report["batch_id"] for report in target.reports()] == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "expected"),
-    [
-        ("Update", ["1", "1", "2"]),
-        pytest.param("complete", ["1", "1", "1", "2"], marks=pytest.mark.slow),
-    ],
+    [("Update", ["1", "1", "2"]), ("complete", ["1", "1", "1", "2"])],
 )
 def test_output_modes_write_what_sparks_own_sink_writes(
     patched, spark, target, tmp_path, mode, expected
@@ -184,6 +182,7 @@ def test_functions_for_foreach_batch_write_too(patched, spark, target, tmp_path)
     assert target.values() == ["a", "b", "c", "own", "own"]
 
 
+@pytest.mark.slow
 def test_other_formats_tables_and_reading_are_untouched(
     patched, spark, frame, target, bootstrap_servers, tmp_path
 ):

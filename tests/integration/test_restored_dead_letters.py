@@ -181,7 +181,7 @@ def reject(rows):
         "timestamp": pa.array([row.ms for row in rows], pa.timestamp("ms")),
         "partition": pa.array([row.partition for row in rows], pa.int32()),
     }
-    split = split_by_topic(pa.record_batch(columns), "t")
+    split = split_by_topic(pa.record_batch(columns), "t", timestamp_column="timestamp")
     by_brokers = [RejectedRecords(part, "INVALID_RECORD", "no", b"t") for part in split.records]
     letters = [
         record
@@ -226,6 +226,7 @@ def restored(spark, letters):
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=6)  # each runs up to three Spark jobs
 @given(st.lists(ROWS, min_size=1, max_size=25), ROUNDS)
 def test_rows_come_back_as_they_were_rejected_after_any_rounds(spark, rows, rounds):

@@ -300,6 +300,7 @@ def save(spark, sink, sink_options, value="v"):
     streams.save(spark.createDataFrame([(value,)], "value string").coalesce(1), sink, sink_options)
 
 
+@pytest.mark.filterwarnings("ignore:these options have no effect on this sink")
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_a_configuration_of_javas_works(spark, request, store, topics, name):
     broker, settings = CONFIGURATIONS[name]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
+from java_classes import errors_of_py4j
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
@@ -31,7 +32,8 @@ def java_jaas() -> Iterator[Callable[[str], Login | None]]:
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
     try:
-        yield _reader(gateway)
+        with errors_of_py4j():
+            yield _reader(gateway)
     finally:
         gateway.shutdown()
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from py4j import java_gateway
 from py4j.java_gateway import JavaGateway, JavaMember
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError, get_return_value
 from spark_jars import kafka_jars
 
 from spark_kafka_sink.tools.local_kafka import class_path
@@ -36,6 +37,17 @@ def newest_class_path() -> str:
 
 
 @contextmanager
+def errors_of_py4j() -> Iterator[None]:
+    """Errors of another Java process as py4j raises them: PySpark would ask the session's Java."""
+    pysparks = java_gateway.get_return_value
+    java_gateway.get_return_value = get_return_value
+    try:
+        yield
+    finally:
+        java_gateway.get_return_value = pysparks
+
+
+@contextmanager
 def java_classes(jars: str) -> Iterator[JavaClasses]:
     """The classes of these JARs; those of the first JAR that has one."""
     gateway = JavaGateway.launch_gateway(
@@ -46,7 +58,8 @@ def java_classes(jars: str) -> Iterator[JavaClasses]:
         enable_auth=True,
     )
     try:
-        yield JavaClasses(gateway)
+        with errors_of_py4j():
+            yield JavaClasses(gateway)
     finally:
         gateway.shutdown()
         gateway.java_process.stdin.close()
