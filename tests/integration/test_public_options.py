@@ -51,6 +51,7 @@ WANTED = {
     r"^ignored here: kafka\.sasl\.oauthbearer\.(jwks|clock|scope|expected)\.": "for brokers, or "
     "for a class in Java that checks its own tokens",
     r"^ignored here: kafka\.transaction\.timeout\.ms=": "there are no transactions",
+    r"^ignored here: kafka\.compression\.\w+\.level=": "the level of a codec that is not in use",
     # --- kinder than Java
     r"^accepted here: .*Invalid url in bootstrap.servers: [\w-]+$": "a port may be left out",
     r"^accepted here: .*Invalid value GZIP for configuration compression.type": "words in any case",
