@@ -26,7 +26,7 @@ PASSWORD = "planted-secret-password"
 STORE_PASSWORD = "planted-secret-of-the-store"
 WAYS = ("batch,", "stream,", "foreach_batch,")
 pytestmark = pytest.mark.slow
-WORKING = 7
+WORKING = 8
 SECONDS = 580
 
 

@@ -81,7 +81,7 @@ CASES = {
     "JAAS malformed": {**SASL, "kafka.sasl.jaas.config": "planted-secret-malformed password="},
     "mechanism missing": {**SASL, "kafka.sasl.jaas.config": JAAS},
     "name misspelt": {**GOOD, "kafka.sasl.pasword": "planted-secret-misspelt"},
-    "prefix forgotten": {**GOOD, "sasl.password": "planted-secret-bare"},
+    "works without what lacks the prefix": {**GOOD, "sasl.password": "planted-secret-bare"},
     "another option wrong": {**GOOD, **SECRETS, "kafka.linger.ms": "soon"},
     "trust store password": {**GOOD, "kafka.ssl.truststore.password": "planted-secret-trust"},
     "trust store missing": {
