@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Set as AbstractSet
 
-from spark_kafka_sink.config.option import PREFIX, Notices
+from spark_kafka_sink.config.option import PREFIX, Notices, most_similar
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.secret import Secret
 
@@ -113,7 +113,7 @@ def _parsed(tokens: list[tuple[str, str | None]]) -> tuple[str, dict[str, str]] 
 def check_names(module: str, options: AbstractSet[str], known: AbstractSet[str]) -> None:
     """Raise InvalidOption for an option that is a misspelt known one, which Java would ignore."""
     for name in sorted(options - known):
-        similar = _similar(name, known - options)
+        similar = most_similar(name, known - options, _SIMILARITY)
         if similar:
             raise InvalidOption(
                 f"{JAAS_OPTION}: {module} does not read {name}; did you mean {similar}?",
@@ -128,15 +128,3 @@ def ignore(name: str, reason: str, notices: Notices) -> None:
     """
     shown = name if _PUBLIC_NAME.match(name) else "an option"
     notices.ignore(f"{shown} in {JAAS_OPTION}", reason)
-
-
-def _similar(name: str, known: AbstractSet[str]) -> str:
-    import difflib  # needed only after a mistake
-
-    by_letters = {_letters(option): option for option in known}
-    similar = difflib.get_close_matches(_letters(name), sorted(by_letters), 1, _SIMILARITY)
-    return by_letters[similar[0]] if similar else ""
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[._-]", "", name).lower()

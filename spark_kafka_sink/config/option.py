@@ -38,6 +38,8 @@ _DEFAULT_PORT = 9092  # librdkafka's; Java requires a port
 _MAX_PORT = 2**16 - 1
 _MAX_INT = 2**31 - 1
 
+_SEPARATORS = re.compile(r"[^a-z0-9]")
+
 _MS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
@@ -341,6 +343,20 @@ def variable_name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z_]\w*", text, re.ASCII):
         raise ValueError(f"{text!r} is not the name of an environment variable")
     return text
+
+
+def letters(name: str) -> str:
+    """A name without its separators, in lower case."""
+    return _SEPARATORS.sub("", name.lower())
+
+
+def most_similar(name: str, known: Iterable[str], cutoff: float) -> str | None:
+    """The known name whose letters are most similar; ``cutoff``: how similar at least, up to 1."""
+    import difflib  # needed only after a mistake
+
+    by_letters = {letters(candidate): candidate for candidate in sorted(known)}
+    similar = difflib.get_close_matches(letters(name), by_letters, n=1, cutoff=cutoff)
+    return by_letters[similar[0]] if similar else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 
-from spark_kafka_sink.config.option import PREFIX
+from spark_kafka_sink.config.option import PREFIX, letters, most_similar
 
-_SEPARATORS = re.compile(r"[^a-z0-9]")
 _PRODUCER = "producer."
 #: what precedes the settings of other clients, as some frameworks write them
 _OTHER_CLIENTS = {
@@ -34,7 +32,9 @@ def misspelt_setting(name: str, known: Collection[str]) -> str | None:
         return base
     if base.startswith(tuple(_OTHER_CLIENTS)) or owner(base) is not None:
         return None
-    return _same_letters(base, known) or _longer(base, known) or _similar(base, known)
+    return (
+        _same_letters(base, known) or _longer(base, known) or most_similar(base, known, _SIMILARITY)
+    )
 
 
 def setting_owner(name: str) -> str:
@@ -59,7 +59,7 @@ def misspelt_option(name: str, known: Collection[str], settings: Collection[str]
     same = _same_letters(name, [*known, *prefixed]) or parts_left_out
     if same:
         return same
-    similar = _similar(name, known)
+    similar = most_similar(name, known, _SIMILARITY)
     # Dictionaries of frameworks have names such as format and schema.
     return None if similar and name in similar.split(".") else similar
 
@@ -76,13 +76,9 @@ def option_owner(name: str, settings: Collection[str]) -> str:
 # --- how names differ -----------------------------------------------------------------------------
 
 
-def _letters(name: str) -> str:
-    return _SEPARATORS.sub("", name.lower())
-
-
 def _same_letters(name: str, known: Collection[str]) -> str | None:
-    letters = _letters(name)
-    return next((candidate for candidate in known if _letters(candidate) == letters), None)
+    wanted = letters(name)
+    return next((candidate for candidate in known if letters(candidate) == wanted), None)
 
 
 def _longer(name: str, known: Collection[str]) -> str | None:
@@ -93,11 +89,3 @@ def _longer(name: str, known: Collection[str]) -> str | None:
         if candidate.startswith(f"{name}.") or ("." in name and candidate.endswith(f".{name}"))
     ]
     return min(longer, key=lambda candidate: (len(candidate), candidate), default=None)
-
-
-def _similar(name: str, known: Collection[str]) -> str | None:
-    import difflib  # needed only after a mistake
-
-    by_letters = {_letters(candidate): candidate for candidate in sorted(known)}
-    similar = difflib.get_close_matches(_letters(name), by_letters, n=1, cutoff=_SIMILARITY)
-    return by_letters[similar[0]] if similar else None

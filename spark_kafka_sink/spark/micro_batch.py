@@ -46,7 +46,7 @@ def warn_of_speculation(spark: SparkSession) -> None:
 
 
 # Warnings are issued at the caller's caller. ``folder`` is the application's, which is warned once:
-# Spark plans each micro-batch anew, perhaps in another process.
+# Spark plans every micro-batch, perhaps in another process.
 
 
 def warn_of_options(options: SinkOptions, folder: Path | None = None) -> None:

@@ -237,9 +237,10 @@ def is_unknown_format(error: Exception, name: str) -> bool:
 
 
 def is_first(text: str, folder: Path | None) -> bool:
-    """Whether no process of the application has asked for the same text before.
+    """Whether no process of the application has had this text before.
 
-    ``folder``: the application's, in which an empty file says so; always True without one.
+    ``folder``: the application's. An empty file in it stands for each text; without a folder, every
+    text is the first.
     """
     if folder is None:
         return True

@@ -12,7 +12,7 @@ from exactly_once_sink import SETTINGS, Sink
 from idle_offsets import close_idle_offsets
 from kafka_proxy import KafkaProxy, proxied_kafka
 from pyspark.sql import SparkSession
-from spark_jars import avro_jar, kafka_jars
+from spark_jars import session_with_sparks_own_sink
 from standalone import standalone_cluster
 from streams import write_by_foreach_batch, write_by_format
 from topics import Topics
@@ -116,20 +116,8 @@ def proxied(proxy: KafkaProxy) -> Iterator[Topics]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("spark-kafka-sink tests")
-        .config("spark.jars", f"{kafka_jars()},{avro_jar()}")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.ui.enabled", "false")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    with session_with_sparks_own_sink("spark-kafka-sink tests") as session:
+        yield session
 
 
 @pytest.fixture(params=[write_by_format, write_by_foreach_batch], ids=["format", "foreach_batch"])

@@ -24,7 +24,7 @@ from judging import (
 from local_cluster import LocalCluster, Security
 from program import Place, Program
 from pyspark.sql import SparkSession
-from spark_jars import avro_jar, kafka_jars
+from spark_jars import session_with_sparks_own_sink
 from topics import Topics
 from users import USERS
 
@@ -82,20 +82,8 @@ def topics(brokers: Brokers) -> Iterator[Topics]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("spark-kafka-sink programs")
-        .config("spark.jars", f"{kafka_jars()},{avro_jar()}")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.ui.enabled", "false")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    with session_with_sparks_own_sink("spark-kafka-sink programs") as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

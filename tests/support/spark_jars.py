@@ -1,8 +1,13 @@
-"""JARs of Spark that pyspark does not bring along."""
+"""JARs of Spark that pyspark does not bring along, and a session with them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pyspark
+from local_session import session_builder
+from pyspark.sql import SparkSession
 
 from spark_kafka_sink.tools.local_servers.downloads import fetch_jars
 
@@ -76,3 +81,19 @@ def _fetched(*jars: tuple[str, str, str, str]) -> str:
         folder = fetch_jars(organisation, module, revision, {name: digest}, transitive=False)
         paths.append(str(folder / name))
     return ",".join(paths)
+
+
+@contextmanager
+def session_with_sparks_own_sink(name: str) -> Iterator[SparkSession]:
+    """A quiet session with Spark's connectors for Kafka and Avro."""
+    session = (
+        session_builder("local[2]")
+        .appName(name)
+        .config("spark.jars", f"{kafka_jars()},{avro_jar()}")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
