@@ -30,9 +30,11 @@ rejected                  outcome
 by the pre-check          they have failed; the good records of the send go on
 by the pre-check, but its all records of the send wait for newer limits, and with them all later
 limits are not recent     sends of the topic
-alone, for its content    it has failed
-in a batch, and the       retries: the two halves of the batch, or smaller parts if the topic's
-brokers do not say why    largest batch is known, one after the other, until a bad record is alone
+as a retry of its own,    it has failed
+for its content
+in a batch, and the       retries: the two halves of a send's records, or smaller parts if the
+brokers do not say why    topic's largest batch is known, one after the other, until a bad record
+                          is alone
 because of others         a retry: they keep their order
 by the client, because    a retry, once an answer says that the topic is there
 an answer lacks the topic
@@ -99,12 +101,17 @@ class Round:
     #: that have got a retry
     partitions: set[int] = field(default_factory=set)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether any number of bytes may be passed on."""
+        return self.room == sys.maxsize
+
     def takes(self, request: SendRequest) -> bool:
         """Whether the topic's next request is part of the round; it has to be passed on at once."""
         messages = request.messages
-        if messages is None or messages.enqueued:
-            return True  # all of it was rejected, or some of it is with the client
-        if self.room != sys.maxsize and not request.batch_bytes:
+        if messages is None:
+            return True  # all of it was rejected
+        if not self.is_open and not request.batch_bytes:
             request.batch_bytes = largest_partition_bytes(messages.partitioned, self.divisible)
         if self.is_for_retries:
             if not self._is_first(int(messages.partitioned.partitions[0])):
@@ -164,6 +171,8 @@ class BadBatches:
         self._client = client
         self._topics = topics
         self._muted: set[str] = set()
+        #: by muted topic: delivery and position of the records that are alone in their batch
+        self._alone: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
         self._proofs: defaultdict[str, _Proof] = defaultdict(_Proof)
 
     def state(self, topic: str) -> BatchState:
@@ -181,7 +190,7 @@ class BadBatches:
     def round(self, topic: str, partitions: int, *, has_retries: bool = False) -> Iterator[Round]:
         """What may be passed on for the topic now; unmutes it after the last retry."""
         if topic in self._muted and not has_retries and not self._client.has_unreported(topic):
-            self._muted.discard(topic)
+            self._unmute(topic)
         if self.state(topic) is BatchState.OPEN:
             yield Round(sys.maxsize, sys.maxsize, has_retries, _hold_nothing)
             return
@@ -217,9 +226,34 @@ class BadBatches:
         del proof.next_bytes[UNASSIGNED]  # of any partition
         self._proofs[topic] = _Proof(max(proof.accepted_bytes, *proof.next_bytes.values(), 0))
 
+    def _unmute(self, topic: str) -> None:
+        self._muted.discard(topic)
+        self._alone.pop(topic, None)
+
+    def rest(self, request: SendRequest) -> SendRequest:
+        """What the client has not accepted of the request: another one, which needs a round too."""
+        messages = request.messages
+        if messages is None or not messages.enqueued or request.is_enqueued:
+            return request
+        indices = np.arange(messages.enqueued, len(messages))
+        return _request(request.delivery, messages.partitioned.take(indices))
+
     def note_passed(self, request: SendRequest) -> None:
-        """The client has accepted the whole request."""
+        """The client has accepted the request, or its first records."""
+        messages = request.messages
+        if messages is None or not messages.enqueued:
+            return
+        if messages.enqueued < len(messages):
+            passed = messages.partitioned.take(np.arange(messages.enqueued))
+            request = _request(request.delivery, passed, request.batch_bytes)
+        self._note_passed(request)
+
+    def _note_passed(self, request: SendRequest) -> None:
         topic, messages = request.delivery.topic, request.messages
+        if topic in self._muted and messages is not None and len(messages) == 1:
+            # Retries: one for each partition, while nothing else of the topic is with the client.
+            position = int(messages.partitioned.positions[0])
+            self._alone[topic].add((request.delivery.delivery_id, position))
         if messages is None or not request.batch_bytes:
             return  # OPEN
         if self.state(topic) is not BatchState.UNPROVEN:
@@ -260,7 +294,7 @@ class BadBatches:
     def split(self, request: SendRequest) -> list[SendRequest]:
         """The request itself, or unless its topic is OPEN, parts with one batch per partition."""
         topic, messages = request.delivery.topic, request.messages
-        if messages is None or messages.enqueued or self.state(topic) is BatchState.OPEN:
+        if messages is None or self.state(topic) is BatchState.OPEN:
             return [request]
         limit = self._max_batch_bytes(topic)
         if 0 < request.batch_bytes <= limit:
@@ -274,12 +308,17 @@ class BadBatches:
     def _max_batch_bytes(self, topic: str) -> int:
         return min(self._client_batch_bytes, self._topics.max_batch_bytes(topic))
 
-    def may_contain_good(self, failed: FailedRecords) -> bool:
-        """Whether brokers may accept some of the rejected records, if they are sent again."""
+    def may_contain_good(self, topic: str, failed: FailedRecords) -> bool:
+        """Whether brokers may accept some of the rejected records, if they are sent again.
+
+        They may even accept the only record of a delivery: the client fills a batch with several
+        sends. Only a retry is known to be alone in its batch.
+        """
         if self._is_transactional:
             return False  # the transaction has failed
         if failed.code in BATCH_ERRORS:
-            return failed.count > 1
+            record = failed.delivery_id, *failed.positions[:1]
+            return failed.count > 1 or record not in self._alone[topic]
         return failed.code == ErrorCode.INVALID_DIFFERENT_RECORD
 
     def retries(
@@ -309,7 +348,7 @@ class BadBatches:
     def forget(self, topics: Iterable[str]) -> None:
         """Forget evicted topics; they have no records left."""
         for topic in topics:
-            self._muted.discard(topic)
+            self._unmute(topic)
             self._proofs.pop(topic, None)
 
 

@@ -110,7 +110,7 @@ class Engine:
 
         The buffer memory admits all of them at once; the client accepts as many as its queue takes.
         """
-        if self.deliveries.admit(request.delivery, request.records):
+        if len(request.records) and self.deliveries.admit(request.delivery, request.records):
             self._on_unreported_failures(self._buffer.put(request))
         if request.is_accepted:
             self._close_delivery(request)
@@ -271,7 +271,7 @@ class Engine:
         queue = None if self._is_transactional else self._dead_letters
         if failed.code in MISSING_ERRORS:
             self._on_missing_topic(queue, delivery, failed)
-        elif self._bad_batches.may_contain_good(failed):
+        elif self._bad_batches.may_contain_good(delivery.topic, failed):
             # The topic's limits are not known, have changed, or are not what this batch exceeded.
             self._send_again(delivery, failed)
         else:
@@ -356,6 +356,8 @@ class Engine:
 
     def fail_unreported(self) -> None:
         """Fail the records that the client has not reported in time."""
+        # Retries and dead letters of rejections that were reported after ``abort``: never sent.
+        self._on_unreported_failures(self._buffer.fail_all())
         self._on_unreported_failures(list(self.deliveries.outstanding()))
 
 

@@ -101,6 +101,10 @@ class SendBuffer:
             return []
         checked = self._prepare(request, partitions)
         with self._bad_batches.round(topic, partitions.count) as present:
+            is_begun = request.messages is not None and request.messages.enqueued > 0
+            if is_begun and not present.is_open:
+                self.buffer(request)  # the rest has to wait like any other request
+                return []
             if checked.awaits_limits or not present.takes(request):
                 self.buffer(request)
                 return [*checked.rejected]
@@ -111,7 +115,7 @@ class SendBuffer:
     def buffer(self, request: SendRequest) -> None:
         """Accept all records, and send them with the next ``drain`` that can."""
         request.delivery.accepted = len(request.records)
-        self._queue(request.delivery.topic).sends.append(request)
+        self._queue(request.delivery.topic).sends.append(self._bad_batches.rest(request))
 
     def buffer_retries(self, requests: Iterable[SendRequest]) -> None:
         """Accept rejected records again, to be sent before all later ones of their topic."""
@@ -170,6 +174,7 @@ class SendBuffer:
                 failures += rejected
                 is_missing = any(failure.code == ErrorCode.UNKNOWN_TOPIC for failure in rejected)
                 if not request.is_enqueued:  # the client is full, or does not know the topic
+                    queue.replace_first([self._bad_batches.rest(request)])
                     return failures, not is_missing
                 queue.remove_first()
                 if is_missing:
@@ -214,8 +219,7 @@ class SendBuffer:
         rejected: defaultdict[int, list[int]] = defaultdict(list)
         for position, code in self._client.enqueue(request.messages):
             rejected[code].append(position)
-        if request.is_enqueued:
-            self._bad_batches.note_passed(request)
+        self._bad_batches.note_passed(request)
         return [
             FailedRecords(
                 request.delivery.delivery_id,

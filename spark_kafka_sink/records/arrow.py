@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spark_kafka_sink.errors import InvalidSchema
 from spark_kafka_sink.names import is_topic_name, topic_name_rule
 from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.column_table import (
@@ -69,6 +71,8 @@ class Serialized:
 # Provides an address for empty strings whose array has no buffer; 0 would mean null.
 _NOTHING = np.zeros(1, dtype=np.uint8)
 
+# In seconds; what is later has no milliseconds of 64 bits, and brokers reject this one.
+_LAST_SECOND = 2**53
 #: ticks of a timestamp's unit per millisecond
 _PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 #: so Spark's source shows a record of Kafka without a timestamp
@@ -96,9 +100,11 @@ def split_by_topic(
     ``partition`` (int32), ``headers`` (list<struct<string, binary>>), and the one that
     ``timestamp_column`` names (timestamp of any unit). Others are ignored. ``first_row`` is the
     number of the batch's first row. A row with several problems is rejected for one of them.
+    Raises InvalidSchema for a column of another type.
     """
     serialized = batch if isinstance(batch, Serialized) else Serialized(batch)
     batch = serialized.batch
+    _check_types(batch.schema, topic is None, timestamp_column)
     columns = {
         column.name: _Named(name, batch.column(index))
         for name, column in column_names(timestamp_column).items()
@@ -130,6 +136,39 @@ def split_by_topic(
         for code, rows in _rows_by_code(codes, len(names), has_rejected=bool(rejected))
     ]
     return SplitBatch(records, rejected)
+
+
+@lru_cache(maxsize=16)
+def _check_types(schema: pa.Schema, reads_topic: bool, timestamp_column: str | None) -> None:
+    """Raise InvalidSchema if a column's memory is not what the functions below read."""
+    for name, column in column_names(timestamp_column).items():
+        index = schema.get_field_index(name)
+        is_used = index >= 0 and (reads_topic or column.kind is not Kind.TOPIC)
+        if is_used and not _is_read(column, schema.field(index).type):
+            raise InvalidSchema(
+                f"column {name} has the Arrow type {schema.field(index).type}, which this sink "
+                f"does not read; cast it to {column.types[0]}"
+            )
+
+
+def _is_read(column: Column, arrow_type: pa.DataType) -> bool:
+    if column is TIMESTAMP:
+        return bool(pa.types.is_timestamp(arrow_type))
+    if column.kind is Kind.NUMBERS:
+        return bool(arrow_type == pa.int32())
+    if column.kind is Kind.HEADERS:
+        is_list = pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type)
+        return is_list and _are_headers(arrow_type.value_type)
+    return _is_bytes(arrow_type)
+
+
+def _are_headers(arrow_type: pa.DataType) -> bool:
+    is_pair = pa.types.is_struct(arrow_type) and arrow_type.num_fields == 2
+    return is_pair and all(_is_bytes(arrow_type.field(index).type) for index in range(2))
+
+
+def _is_bytes(arrow_type: pa.DataType) -> bool:
+    return memory.plain_type(arrow_type) in (pa.string(), pa.binary())
 
 
 def _kept_bytes(batch: pa.RecordBatch) -> int:
@@ -275,7 +314,10 @@ def _timestamps(
 ) -> npt.NDArray[np.int64]:
     """Milliseconds since the epoch; like null, -1 is the time of sending."""
     unit = column.array.type.unit
-    milliseconds = ticks * 1000 if unit == "s" else ticks // _PER_MS[unit]
+    if unit == "s":
+        milliseconds = np.clip(ticks, -_LAST_SECOND, _LAST_SECOND) * 1000
+    else:
+        milliseconds = ticks // _PER_MS[unit]
     has_none = milliseconds == _NO_TIMESTAMP_MS
     impossible = np.flatnonzero((milliseconds <= 0) & ~has_none & memory.valid_rows(column.array))
     milliseconds[has_none] = TIMESTAMP.if_null

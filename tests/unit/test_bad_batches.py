@@ -237,6 +237,64 @@ def test_a_rejected_batch_of_a_transaction_is_not_sent_again(transactional):
     assert request.delivery.too_large.is_batch
 
 
+@pytest.mark.parametrize("code", [TOO_LARGE, ErrorCode.INVALID_TIMESTAMP])
+@pytest.mark.parametrize("answer", [limits(FORBIDDEN), limits(**{"max.message.bytes": "100000"})])
+def test_the_only_record_of_its_send_in_a_rejected_batch_is_sent_again_alone(engine, code, answer):
+    """The client fills a batch with several sends."""
+    engine.prefetch(["t"])
+    engine.answer(described())
+    small, large = (engine.send_values("t", ["v" * size]) for size in (10_000, 95_000))
+    engine.client.positions.clear()
+    engine.client.unreported["t"] -= 2
+    engine.answer(*(reported(s.delivery.delivery_id, 0, code, 1, (0,)) for s in (small, large)))
+    engine.answer(answer)
+    assert sent(engine, small, large) == [[0], []]
+    engine.report(small.delivery, [0])
+    assert sent(engine, small, large) == [[0], [0]]
+    engine.report(large.delivery, [0], code)
+    assert small.delivery.failed == {}
+    assert large.delivery.failed == {(0, code): 1}
+
+
+def test_what_a_full_client_did_not_accept_of_a_large_request_awaits_reports_and_is_divided(engine):
+    """Otherwise the client would divide it, and brokers would accept the smaller end."""
+    request = engine.send_values("t", [LARGE] * 16)
+    engine.client.room = 3
+    engine.answer(described())
+    assert sent(engine, request) == [[0, 1, 2]]
+    engine.client.room = 100
+    engine.send_due()
+    assert sent(engine, request) == [[0, 1, 2]]
+    engine.answer(limits(**{"max.message.bytes": "300000"}))
+    assert sent(engine, request) == [[0, 1, 2]]
+    engine.report(request.delivery, range(3), TOO_LARGE)
+    engine.client.positions.clear()
+    engine.answer(limits(**{"max.message.bytes": "300000"}))
+    order = []
+    while some := sent(engine, request)[0]:
+        assert len(some) <= 2
+        order += some
+        engine.client.positions.clear()
+        engine.report(request.delivery, some)
+    assert order == list(range(16))
+    assert request.delivery.is_complete
+
+
+def test_the_rest_of_a_send_that_filled_the_client_waits_once_the_topic_has_a_small_limit(engine):
+    engine.prefetch(["t"])
+    engine.know("t", max_message_bytes="1048588")
+    engine.client.room = 3
+    request = engine.send_values("t", [LARGE] * 5)
+    assert not request.is_accepted
+    engine.answer(limits(**{"max.message.bytes": "300000"}))
+    engine.client.room = 100
+    engine.proceed(request)
+    assert request.is_accepted
+    assert sent(engine, request) == [[0, 1, 2]]
+    engine.report(request.delivery, range(3))
+    assert sent(engine, request) == [[0, 1, 2, 3, 4]]
+
+
 # --- with a topic for dead letters ----------------------------------------------------------------
 
 
@@ -246,8 +304,11 @@ def test_a_record_that_was_too_large_alone_says_nothing_about_larger_batches():
     engine.answer(TopicDescription("t", 0, 1, (0,)))
     engine.answer(ConfigurationDescription("t", ErrorCode.REQUEST_TIMED_OUT, {}))
     engine.report(large, [0], ErrorCode.MSG_SIZE_TOO_LARGE)
+    engine.answer(ConfigurationDescription("t", ErrorCode.REQUEST_TIMED_OUT, {}))
+    engine.report(large, [0], ErrorCode.MSG_SIZE_TOO_LARGE)  # as a retry of its own
     engine.know(DLQ)
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
+    engine.client.positions.clear()
     batch, later = (
         engine.deliver("t", ["v" * 600_000]),
         engine.deliver("t", ["v" * 500_000]),

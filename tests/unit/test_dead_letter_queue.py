@@ -126,6 +126,8 @@ def test_a_rejected_dead_letter_is_a_failure(engine):
     )
     delivery_found = engine.deliveries.find(dead_letter)
     engine.report(delivery_found, [0], ErrorCode.MSG_SIZE_TOO_LARGE)
+    engine.know(DLQ)
+    engine.report(delivery_found, [0], ErrorCode.MSG_SIZE_TOO_LARGE)  # as a retry of its own
     assert engine.deliveries.first_failed is delivery_found
 
 

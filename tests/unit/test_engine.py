@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
-from fake_engine import DEAD_LETTERS, FakeEngine
+from client_events import reported
+from fake_engine import DEAD_LETTERS, DLQ, FakeEngine, dead_letter_engine
 
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import (
@@ -11,6 +13,7 @@ from spark_kafka_sink.librdkafka.events import (
     RequestFailed,
     TopicDescription,
 )
+from spark_kafka_sink.records.arrow import split_by_topic
 
 
 def known(topic="t"):
@@ -57,7 +60,7 @@ def test_records_leave_in_the_order_of_the_sends_even_if_the_queue_was_full(engi
     engine.send_due()
     ids = [request.delivery.delivery_id for request in (first, second, third)]
     expected = [(ids[0], n) for n in range(5)] + [(ids[1], n) for n in range(2)] + [(ids[2], 0)]
-    assert engine.client.enqueued == expected
+    assert engine.client.positions == expected
 
 
 def test_a_full_queue_accepts_the_first_records_of_a_topic_with_metadata(engine):
@@ -184,6 +187,28 @@ def test_records_that_await_metadata_fail_as_unsent_when_all_are_dropped(engine)
 
 
 # --- many topics: what a send costs must not depend on their number -------------------------------
+
+
+def test_an_empty_send_is_complete_at_once_even_if_its_topic_is_missing(engine):
+    (records,) = split_by_topic(pa.record_batch({"value": pa.array([], pa.string())}), "t").records
+    request = engine.send(records)
+    engine.answer(unknown())
+    assert request.delivery.is_complete
+    assert not engine.has_buffered_records
+    assert not engine.deliveries
+
+
+def test_a_dead_letter_of_a_rejection_reported_during_the_end_counts_as_never_sent():
+    engine = dead_letter_engine()
+    delivery = engine.deliver("t", ["a"])
+    engine.know("t", DLQ)
+    assert engine.sent(delivery) == [0]
+    engine.abort()
+    engine.on_events([reported(delivery.delivery_id, 0, ErrorCode.INVALID_RECORD, 1, (0,))])
+    engine.fail_unreported()
+    report = engine.deliveries.collect_report()
+    assert (report.unsent_records, report.possibly_persisted_records) == (1, 0)
+    assert not engine.deliveries
 
 
 class CountingDict(dict):

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_rows import Row, read, read_bytes
 
+from spark_kafka_sink.errors import InvalidSchema
 from spark_kafka_sink.records.arrow import split_by_topic
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -436,6 +438,7 @@ def test_no_column_needs_pandas():
 import sys
 import numpy as np
 import pyarrow as pa
+from spark_kafka_sink.errors import InvalidSchema
 from spark_kafka_sink.records.arrow import split_by_topic
 
 def array(kind, *buffers, children=None, nulls=1):
@@ -484,3 +487,73 @@ def test_headers_are_read_by_the_position_of_their_fields():
     assert row.headers == ((b"h", b"1"),)
     (rejected,) = result.rejected
     assert json.loads(rejected.headers_json[0]) == [{"key": None, "value": "/w=="}]
+
+
+# --- types of Arrow ------------------------------------------------------------------------------
+
+
+def every_arrow_type() -> list[pa.DataType]:
+    """The types for which pyarrow has a predicate and a factory, made with common arguments."""
+    arguments = [
+        (),
+        ("s",),
+        ("us",),
+        (3,),
+        (10, 2),
+        (pa.string(),),
+        (pa.int32(), pa.string()),
+        (pa.int32(), pa.int64()),
+        (pa.string(), pa.binary()),
+        (HEADER,),
+        ([("key", pa.string()), ("value", pa.int32())],),
+    ]
+    types = set()
+    names = [name.removeprefix("is_") for name in dir(pa.types) if name.startswith("is_")]
+    for name in (*names, *(f"{name}_" for name in names)):
+        for some in arguments if hasattr(pa, name) else ():
+            with suppress(TypeError, ValueError, AttributeError):
+                types.add(getattr(pa, name)(*some))
+    return sorted(types, key=str)
+
+
+def test_a_column_of_any_arrow_type_is_read_or_named():
+    """Memory that is laid out otherwise must not be read: it would end the process."""
+    read_types = defaultdict(set)
+    types = every_arrow_type()
+    assert {pa.string_view(), pa.null(), pa.list_view(pa.string())} < set(types)
+    for name in ("value", "key", "topic", "partition", "headers", "timestamp"):
+        for kind in types:
+            try:
+                column = pa.array([None, None], kind)
+            except (pa.ArrowNotImplementedError, pa.ArrowInvalid, TypeError):
+                continue
+            batch = pa.RecordBatch.from_pydict({"value": pa.array(["v", "w"]), name: column})
+            message = ""
+            try:
+                split(batch, None if name == "topic" else "t")
+            except InvalidSchema as error:
+                message = str(error)
+            else:
+                read_types[name].add(kind)
+            expected = f"column {name} has the Arrow type {kind}, which this sink does not read"
+            assert (kind in read_types[name]) != message.startswith(expected)
+    texts = {pa.string(), pa.large_string(), pa.binary(), pa.large_binary()}
+    for name in ("value", "key", "topic"):
+        plain = {kind for kind in read_types[name] if not pa.types.is_dictionary(kind)}
+        assert plain == texts
+    assert read_types["partition"] == {pa.int32()}
+    assert {str(kind) for kind in read_types["timestamp"]} == {"timestamp[s]", "timestamp[us]"}
+    assert all("list<" in str(kind) for kind in read_types["headers"])
+
+
+def test_a_second_beyond_what_milliseconds_can_count_is_not_another_time():
+    times = pa.array([2**62, 1], pa.timestamp("s"))
+    (records,) = split_by_topic(
+        a_batch(2, timestamp=times), "t", timestamp_column="timestamp"
+    ).records
+    assert records.timestamps_ms.tolist() == [2**53 * 1000, 1000]
+
+
+def test_a_topic_column_of_any_type_is_ignored_beside_the_option():
+    batch = a_batch(2, topic=pa.array([1, 2]))
+    assert [row.value for row in split(batch)["t"]] == [b"v", b"v"]
