@@ -232,8 +232,12 @@ def test_a_rejected_record_fails_the_flush_at_once(producer, records, cluster):
     assert "topic t partition 0" in str(error)
 
 
+# in a batch with others, perhaps, and again as a retry
+REJECTED_ALONE = [ErrorCode.MSG_SIZE_TOO_LARGE] * 2
+
+
 def test_a_rejected_record_fails_the_next_send_too(producer, records, cluster):
-    cluster.push_errors(PRODUCE, [ErrorCode.MSG_SIZE_TOO_LARGE])
+    cluster.push_errors(PRODUCE, REJECTED_ALONE * 50)
     p = producer(kafka_linger_ms="0")
     p.send(records(["v"]))
     deadline = Deadline(10)
@@ -276,7 +280,7 @@ def test_a_delivery_becomes_done_even_if_nothing_more_is_sent(producer, records)
 
 
 def test_each_delivery_counts_its_own_failures(producer, records, cluster):
-    cluster.push_errors(PRODUCE, [ErrorCode.MSG_SIZE_TOO_LARGE])
+    cluster.push_errors(PRODUCE, REJECTED_ALONE)
     p = producer(kafka_linger_ms="500")
     bad = p.send(records(["v"]))
     with pytest.raises(DeliveryFailed, match="MSG_SIZE_TOO_LARGE"):
@@ -407,11 +411,13 @@ def test_a_shared_budget_bounds_buffer_and_metadata_together(producer, records):
 def test_records_accepted_before_the_buffer_filled_can_be_told_from_the_others(
     producer, records, cluster
 ):
-    p = producer(256 * 1024, block_budget(max_block_ms=0, includes_metadata=False))
-    p.send(records(["first"]))
+    budget = block_budget(max_block_ms=0, includes_metadata=False)
+    p = producer(1_200_000, budget)
+    first = "f" * 600_000  # once it is accepted, nothing waits for the topic's limits
+    p.send(records([first]))
     p.flush(10)
     cluster.set_round_trip(1, 300)
-    values = [f"{i:05}" for i in range(1500)]
+    values = [f"{i:05}" + "v" * 1000 for i in range(1500)]
     all_records = records(values)
     with pytest.raises(BufferExhausted) as raised:
         p.send(all_records)
@@ -421,7 +427,7 @@ def test_records_accepted_before_the_buffer_filled_can_be_told_from_the_others(
     p.send(all_records.take(np.arange(accepted, 1500)))
     p.flush(10)
     messages = read(cluster.bootstrap_servers, "t", 1501)
-    assert [m.value().decode() for m in messages] == ["first", *values]
+    assert [m.value().decode() for m in messages] == [first, *values]
 
 
 def test_a_cold_producer_that_never_waits_for_room_still_delivers(producer, records, cluster):
@@ -502,7 +508,7 @@ def test_with_dead_letters_the_records_of_a_topic_that_vanishes_for_a_while_keep
 def test_a_send_that_waits_for_room_ends_when_records_fail(producer, records, cluster):
     p = producer(2**20, block_budget(60_000, False, 60_000), kafka_linger_ms="200")
     p.send(records(["first"])).result(10)
-    cluster.push_errors(PRODUCE, [ErrorCode.MSG_SIZE_TOO_LARGE])
+    cluster.push_errors(PRODUCE, REJECTED_ALONE)
     p.send(records(["a"], ignored=pa.array(["i" * 700_000])))
     cluster.set_round_trip(1, 300)
 
@@ -620,7 +626,7 @@ def test_two_threads_may_close_at_once_and_the_shorter_timeout_wins(new_producer
 def test_result_after_a_close_says_so_unless_the_records_failed_before(
     new_producer, records, cluster
 ):
-    cluster.push_errors(PRODUCE, [ErrorCode.MSG_SIZE_TOO_LARGE])
+    cluster.push_errors(PRODUCE, REJECTED_ALONE)
     cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     p = new_producer(kafka_linger_ms="500")
     rejected = p.send(records(["v"]))
