@@ -299,7 +299,7 @@ def folder(text: str) -> str:
     if local is not None and local.startswith("/"):
         return local
     uri = _URI.fullmatch(text)
-    if uri is None or uri[1].lower() == "file" and uri[2] in (None, "//"):
+    if uri is None or (uri[1].lower() == "file" and uri[2] in (None, "//")):
         raise ValueError(f"{text!r} is neither an absolute path nor a URI of one")
     scheme = _OTHER_SCHEMES.get(uri[1].lower(), uri[1].lower())
     # The text after an unknown scheme may contain credentials, too.

@@ -633,7 +633,7 @@ def test_what_does_not_go_with_exactly_once(options, complaint):
     [
         ("/data/reports", "/data/reports"),
         ("/data/a://b", "/data/a://b"),
-        # What Spark, Hadoop and Java print for one folder; # and ? belong to the path, as in Hadoop.
+        # What Spark, Hadoop and Java print; # and ? belong to the path, as in Hadoop.
         ("file:///data/reports", "/data/reports"),
         ("file:/data/reports", "/data/reports"),
         ("FILE:/data/reports", "/data/reports"),
