@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from numbers import Real
 from typing import Generic, TypeVar, cast
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.names import is_full_avro_name, is_topic_name, topic_name_rule
@@ -23,6 +23,10 @@ T = TypeVar("T")
 #: schemes of URIs that pyarrow.fs.FileSystem.from_uri supports, and Hadoop's alias of one
 _SCHEMES = ("abfs", "abfss", "file", "gcs", "gs", "hdfs", "s3", "viewfs")
 _OTHER_SCHEMES = {"s3a": "s3"}
+# Where Hadoop's configuration names the place if the URI does not.
+_WITH_DEFAULT_PLACE = ("hdfs", "viewfs")
+# Its scheme, authority, and the rest. A scheme of one letter is a drive of Windows, as in Hadoop.
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//[^/?#]*)?(.*)", re.DOTALL)
 # In their URIs, the part before the @ may be a container.
 _AZURE = ("abfs", "abfss")
 _SECRETS_IN_QUERIES = frozenset({"client_secret", "sig"})
@@ -275,29 +279,54 @@ def true_or_false(text: str) -> bool:
     return text.lower() == "true"
 
 
+def file_path(text: str) -> str | None:
+    """The path that a path or a ``file:`` URI names; None for the URI of anything else.
+
+    As in Hadoop's Path, ``file:/x`` and ``file:///x`` are the same, and ``#`` and ``?`` belong to
+    the path. As in RFC 8089, ``%20`` is a space.
+    """
+    uri = _URI.fullmatch(text)
+    if uri is None:
+        return text
+    if uri[1].lower() != "file" or uri[2] not in (None, "//") or not uri[3].startswith("/"):
+        return None
+    return "/" + unquote(uri[3]).lstrip("/")
+
+
 def folder(text: str) -> str:
     """An absolute path, or a URI that pyarrow supports. No ValueError shows credentials."""
-    if text.startswith("/"):
-        return text
-    scheme, colon, rest = text.partition("://")
-    if not colon:
-        raise ValueError(f"{text!r} is neither an absolute path nor a URI")
-    scheme = _OTHER_SCHEMES.get(scheme.lower(), scheme.lower())
+    local = file_path(text)
+    if local is not None and local.startswith("/"):
+        return local
+    uri = _URI.fullmatch(text)
+    if uri is None or (uri[1].lower() == "file" and uri[2] in (None, "//")):
+        raise ValueError(f"{text!r} is neither an absolute path nor a URI of one")
+    scheme = _OTHER_SCHEMES.get(uri[1].lower(), uri[1].lower())
     # The text after an unknown scheme may contain credentials, too.
     if scheme not in _SCHEMES:
         raise ValueError(
-            f"'{scheme}://...' is not in storage that Python on the driver can reach: use a path "
-            f"on the driver's machine, or a URI that begins with {', '.join(_SCHEMES)}"
+            f"'{scheme}:...' is not in storage that Python on the driver can reach: use a path on "
+            "the driver's machine, on Databricks that of a volume (/Volumes/...), or a URI that "
+            f"begins with {', '.join(_SCHEMES)}"
         )
-    if _has_credentials(scheme, rest):
+    authority, path = uri[2] or "//", uri[3]
+    if _has_credentials(scheme, f"{authority[2:]}{path}"):
         raise ValueError(
             f"'{scheme}://...' contains credentials, which logs and plans would show. Remove them "
             "from the URI, and provide them to the process: in its environment, or as a role of "
             "its machine"
         )
-    if scheme == "file" and not rest.startswith("/"):
+    if scheme == "file":
         raise ValueError(f"{text!r} names a machine; write three slashes before the path")
-    return f"{scheme}://{rest}"
+    if authority == "//" and scheme not in _WITH_DEFAULT_PLACE:
+        raise ValueError(
+            f"{text!r} names no bucket or container: write two slashes and its name after {scheme}:"
+        )
+    if authority == "//" and not path.startswith("/"):
+        raise ValueError(f"{text!r} has no absolute path; write {scheme}:/ before it")
+    if "#" in path:
+        raise ValueError(f"{text!r} contains #, and pyarrow ignores what follows it; leave it out")
+    return f"{scheme}:{authority}{path}"
 
 
 def _has_credentials(scheme: str, rest: str) -> bool:

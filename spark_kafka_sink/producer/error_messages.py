@@ -23,6 +23,11 @@ from spark_kafka_sink.producer.topic_metadata import MetadataWaits
 from spark_kafka_sink.records.partitioner import UNASSIGNED
 from spark_kafka_sink.report.delivery_report import ReportBuilder
 
+_DEAD_LETTER_TOPIC = (
+    "This topic is that of the option dead.letter.topic. Dead letters add headers to the record: "
+    "its max.message.bytes must be larger than that of the record's topic; and records without a "
+    "key become dead letters without a key, so it must not be compacted"
+)
 _NO_IDEMPOTENCE = "Idempotent producer not supported"  # librdkafka's text
 
 
@@ -31,13 +36,14 @@ def first_failure(
     waits: MetadataWaits,
     budget: BlockBudget,
     topic: str | None = None,
+    dead_letter_topic: str | None = None,
 ) -> KafkaSinkError | None:
     """The error for the first failure since the last report, or None.
 
     With ``topic``, only its metadata counts: each delivery counts its own failed records.
     """
     if topic is None and deliveries.first_failed is not None:
-        return delivery_failed(deliveries.first_failed, deliveries.report)
+        return delivery_failed(deliveries.first_failed, deliveries.report, dead_letter_topic)
     failure = waits.first_failure(budget.metadata_seconds, topic)
     return None if failure is None else no_metadata(*failure, budget, deliveries.report)
 
@@ -93,7 +99,9 @@ def deadline_exceeded(
     )
 
 
-def delivery_failed(delivery: Delivery, report: ReportBuilder) -> DeliveryFailed | TopicUnavailable:
+def delivery_failed(
+    delivery: Delivery, report: ReportBuilder, dead_letter_topic: str | None = None
+) -> DeliveryFailed | TopicUnavailable:
     """For the first record of the delivery that failed."""
     partition, code = delivery.first_error
     if partition == UNASSIGNED and code in NON_RETRIABLE_TOPIC_ERRORS:
@@ -102,7 +110,18 @@ def delivery_failed(delivery: Delivery, report: ReportBuilder) -> DeliveryFailed
     reason = rejection_reason(
         delivery.topic, partition, code, report.broker_error, delivery.too_large
     )
+    if delivery.topic == dead_letter_topic:
+        reason = f"{_dead_letter(report)} was rejected too: {reason}. {_DEAD_LETTER_TOPIC}"
     return DeliveryFailed(reason, topic=delivery.topic, partition=partition, code=error_name(code))
+
+
+def _dead_letter(report: ReportBuilder) -> str:
+    """What was rejected, and why its records had been rejected before."""
+    causes = ", ".join(
+        f"{count} of topic {topic} ({name})"
+        for (topic, name), count in sorted(report.dead_letters.items())
+    )
+    return f"a dead letter{' (the task has rejected ' + causes + ')' if causes else ''}"
 
 
 def rejection_reason(

@@ -80,6 +80,7 @@ class NonBlockingProducer:
 
     def __init__(self, options: ProducerOptions, clock: Clock = time.monotonic) -> None:
         self._budget = options.budget
+        self._dead_letter_topic = options.dead_letter_topic
         self._clock = clock
         self._lifecycle = Lifecycle()
         # Only the thread with exclusive access uses the client and what follows.
@@ -239,7 +240,9 @@ class NonBlockingProducer:
         if delivery.was_purged:
             raise ProducerClosed("the producer was closed before all records were acknowledged")
         if delivery.failed:
-            raise error_messages.delivery_failed(delivery, self._engine.deliveries.report)
+            raise error_messages.delivery_failed(
+                delivery, self._engine.deliveries.report, self._dead_letter_topic
+            )
 
     def poll(self) -> None:
         """Handle pending events. Does not wait for more."""
@@ -422,7 +425,11 @@ class NonBlockingProducer:
     def _raise_failure(self, topic: str | None = None) -> None:
         """Raise the first failure, of any topic or of one."""
         failure = error_messages.first_failure(
-            self._engine.deliveries, self._engine.topics.waits, self._budget, topic
+            self._engine.deliveries,
+            self._engine.topics.waits,
+            self._budget,
+            topic,
+            self._dead_letter_topic,
         )
         if failure is not None:
             raise failure

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import uuid
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
 
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+from spark_kafka_sink.config.option import file_path
 
 
 def local_path(folder: str) -> Path | None:
     """The folder on this machine, or None if it is a URI of other storage."""
-    if folder.startswith("file:"):
-        return Path(unquote(urlsplit(folder).path))
-    return None if _URI.match(folder) else Path(folder)
+    path = file_path(folder)
+    return None if path is None else Path(path)
 
 
 def open_folder(folder: str) -> LocalFolder | RemoteFolder:

@@ -21,6 +21,7 @@ from spark_kafka_sink.spark.micro_batch import (
     prepare_reports,
     prepare_serializer,
     warn_of_columns,
+    warn_of_idle_timeout,
     warn_of_log_append_time,
     warn_of_options,
     warn_of_speculation,
@@ -161,12 +162,14 @@ def register(spark: SparkSession) -> None:
     Python data sources in the calling thread's active session, and only the main thread has one,
     until Ctrl-C interrupts a call of Spark. After ``patch_pyspark`` it is not necessary.
 
-    Issues a UserWarning if the session has ``spark.speculation``. Raises KafkaSinkError before
+    Issues a UserWarning if the session has ``spark.speculation``, or kills Python workers that wait
+    for brokers (``spark.python.worker.killOnIdleTimeout``). Raises KafkaSinkError before
     Spark 4.0, which has no Python data sources: use ``foreach_batch``.
     """
     require_data_sources()
     make_known(spark)
     warn_of_speculation(spark)
+    warn_of_idle_timeout(spark)
 
 
 def make_known(spark: SparkSession) -> None:

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
+from pyspark.errors import PySparkValueError
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions, check_for_batch
+from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.preflight import check
-from spark_kafka_sink.errors import KafkaSinkError, headline, own_error
+from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError, LedgerLost, headline, own_error
 from spark_kafka_sink.records.column_table import sql_name
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
 from spark_kafka_sink.spark import private_api
@@ -27,6 +29,7 @@ from spark_kafka_sink.spark.micro_batch import (
     prepare_reports,
     prepare_serializer,
     warn_of_columns,
+    warn_of_idle_timeout,
     warn_of_log_append_time,
     warn_of_old_records,
     warn_of_options,
@@ -78,7 +81,8 @@ def foreach_batch(
     only these, and only with the option ``report.path``: Spark drops the reports of the others.
 
     A UserWarning names options that are ignored, or weaken the delivery. The first micro-batch
-    issues one if the session has ``spark.speculation``, or if a column that is not written may be
+    issues one if the session has ``spark.speculation``, if it kills Python workers that wait for
+    brokers (``spark.python.worker.killOnIdleTimeout``), or if a column that is not written may be
     meant to be: ``timestamp`` without ``timestamp.column``, or one with a name like that of a
     missing one, such as ``keys``.
     Spark's ``mapInArrow``, which runs the tasks, requires pandas in that process. It is imported
@@ -89,6 +93,7 @@ def foreach_batch(
     warn_of_options(parsed)
     reports = _Reports(parsed, on_report)
     is_first = True
+    sequence = MicroBatches(parsed.exactly_once)
 
     def write(batch: DataFrame, batch_id: int | None) -> None:
         nonlocal is_first
@@ -96,7 +101,10 @@ def foreach_batch(
             check_for_batch(parsed)
         if is_first:
             warn_of_speculation(batch.sparkSession)
+            warn_of_idle_timeout(batch.sparkSession, parsed)
         try:
+            sequence.begin(private_api.running_run(batch.sparkSession), batch_id)
+            batch = _with_known_types(batch, parsed)
             check_schema(
                 batch.schema, parsed.topic, parsed.serialized_columns, parsed.timestamp_column
             )
@@ -125,6 +133,7 @@ def foreach_batch(
             report = replace(report, query_id=report.query_id or query_id)
             if batch_id is not None:
                 write_batch_marker(named, None, batch_id, len(task_reports))
+                sequence.complete(batch_id)
         except Exception:
             reports.publish_failed(replace(report, batch_id=batch_id))
             raise
@@ -132,6 +141,37 @@ def foreach_batch(
         warn_of_old_records(report, parsed)
 
     return write
+
+
+@dataclass
+class MicroBatches:
+    """Which micro-batches of a run the function was called for, as exactly-once needs each of them.
+
+    The ledger finds a gap too, but not whose fault it is.
+    """
+
+    settings: ExactlyOnceOptions | None
+    run: str | None = None
+    latest: int | None = None
+
+    def begin(self, run: str | None, batch_id: int | None) -> None:
+        """Raises LedgerLost if one before was not complete; ``run``: of the query."""
+        if batch_id is None or self.settings is None:
+            return
+        if self.latest is None or run != self.run:
+            self.run, self.latest = run, batch_id - 1
+        elif self.latest < batch_id - 1 and batch_id != self.settings.first_batch:
+            raise LedgerLost(
+                f"micro-batch {batch_id}: the function of foreach_batch was not called for "
+                f"micro-batch {self.latest + 1}, or its error was caught. With exactly-once, call "
+                "it for every micro-batch, also an empty one, and let its errors end the query: no "
+                "isEmpty guard, no choice by the micro-batch's id, no try/except around it. "
+                f"After that, the query goes on with exactly.once.first.batch={batch_id}, if no "
+                "rows of the micro-batches before are missing"
+            )
+
+    def complete(self, batch_id: int) -> None:
+        self.latest = batch_id
 
 
 @dataclass(frozen=True)
@@ -169,7 +209,9 @@ def _reports_of_tasks(
     batch: DataFrame, options: SinkOptions, serializer: Serializer | None
 ) -> tuple[DataFrame, SinkOptions]:
     """A DataFrame whose tasks write the batch, and the options that they have."""
-    batch = _select_used(batch, used_columns(options.topic, options.timestamp_column))
+    batch = _select_used(
+        batch, used_columns(options.topic, options.timestamp_column), batch.schema.names
+    )
     batch, options = _repartitioned(batch, options)
     is_exactly_once = options.exactly_once is not None
     has_end_rows = is_exactly_once and private_api.marks_any_end(batch.sparkSession)
@@ -178,9 +220,38 @@ def _reports_of_tasks(
     return batch.mapInArrow(WriteToKafka(options, serializer, has_end_rows), _REPORT), options
 
 
-def _select_used(batch: DataFrame, used: Collection[str]) -> DataFrame:
+def _with_known_types(batch: DataFrame, options: SinkOptions) -> DataFrame:
+    """The batch; without its other columns if PySpark has no class for the type of one.
+
+    Raises InvalidSchema if it has none for that of a record's column.
+    """
+    try:
+        batch.schema  # noqa: B018 - whether it can be read
+    except PySparkValueError:
+        names = private_api.names_of_columns(batch)
+        if names is None:
+            raise
+        used = used_columns(options.topic, options.timestamp_column)
+        batch = _select_used(batch, used, names)
+        unknown = [name for name in used if name in names and not _has_known_type(batch, name)]
+        if unknown:
+            name = sql_name(unknown[0])
+            raise InvalidSchema(
+                f"column {', '.join(unknown)} has a type for which this PySpark has no class; "
+                f"convert it, for instance timestamp({name}) or string({name})"
+            ) from None
+    return batch
+
+
+def _has_known_type(batch: DataFrame, name: str) -> bool:
+    try:
+        return bool(batch.select(sql_name(name)).schema)
+    except PySparkValueError:
+        return False
+
+
+def _select_used(batch: DataFrame, used: Collection[str], names: list[str]) -> DataFrame:
     """The batch without the other columns, which Spark would pass to Python too."""
-    names = batch.schema.names
     columns = [name for name in used if name in names]
     if len(columns) == len(names):
         return batch

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("spark_kafka_sink")
 
+_KILL_ON_IDLE_TIMEOUT = "spark.python.worker.killOnIdleTimeout"
+_IDLE_TIMEOUT_SECONDS = "spark.python.worker.idleTimeoutSeconds"
+
 
 def warn_of_speculation(spark: SparkSession) -> None:
     """Issue a UserWarning, at our caller's caller, if the session has ``spark.speculation``.
@@ -43,6 +46,41 @@ def warn_of_speculation(spark: SparkSession) -> None:
             "with spark.speculation=false",
             stacklevel=3,
         )
+
+
+# The setting of the session's queries, and that of the application, which it defaults to.
+_KILLS_IDLE = ("spark.sql.execution.pyspark.udf.killOnIdleTimeout", _KILL_ON_IDLE_TIMEOUT)
+_IDLE_SECONDS = ("spark.sql.execution.pyspark.udf.idleTimeoutSeconds", _IDLE_TIMEOUT_SECONDS)
+
+
+def warn_of_idle_timeout(spark: SparkSession, options: SinkOptions | None = None) -> None:
+    """Issue a UserWarning, at our caller's caller, if Spark kills tasks that wait for brokers.
+
+    To Spark, a task of the sink is idle until its end. ``options``: None for the defaults. Does
+    nothing if the session does not allow reading these settings.
+    """
+    waits = {
+        option.name: (int(option.default or 0) if options is None else options.values[option])
+        for option in (table.CLOSE_TIMEOUT_MS, table.MAX_BLOCK_MS, table.MAX_BLOCK_METADATA_MS)
+    }
+    try:
+        kills = _first_set(spark, _KILLS_IDLE).lower() == "true"
+        seconds = _first_set(spark, _IDLE_SECONDS)
+    except PySparkException:
+        return
+    longest = max(waits, key=lambda name: waits[name])
+    if kills and seconds.isdecimal() and 0 < int(seconds) * 1000 <= waits[longest]:
+        warnings.warn(
+            f"{_KILL_ON_IDLE_TIMEOUT}=true and {_IDLE_TIMEOUT_SECONDS}={seconds}: Spark kills a "
+            "task that waits for brokers that long, with a part of its rows in Kafka, and the next "
+            f"attempt writes them again. Set {_KILL_ON_IDLE_TIMEOUT}=false, or more seconds than a "
+            f"whole task takes, at least than {longest}={waits[longest]} (ms)",
+            stacklevel=3,
+        )
+
+
+def _first_set(spark: SparkSession, names: tuple[str, ...]) -> str:
+    return next((text for name in names if (text := str(spark.conf.get(name, "") or ""))), "")
 
 
 # Warnings are issued at the caller's caller. ``folder`` is the application's, which is warned once:

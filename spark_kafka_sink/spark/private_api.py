@@ -142,6 +142,14 @@ def running_query_id(context: SparkContext | TaskContext) -> str | None:
     return query_id
 
 
+def running_run(spark: SparkSession) -> str | None:
+    """A name of the query's run, from one start to its end; None under Spark Connect.
+
+    There, each run has a process of its own.
+    """
+    return spark.sparkContext.getLocalProperty("spark.jobGroup.id") if is_classic(spark) else None
+
+
 def running_batch_id(context: TaskContext) -> str | None:
     """The number of the micro-batch that runs here."""
     return context.getLocalProperty("streaming.sql.batchId")
@@ -256,6 +264,12 @@ def is_first(text: str, folder: Path | None) -> bool:
 
 
 # --- the types of columns -------------------------------------------------------------------------
+
+
+def names_of_columns(frame: DataFrame) -> list[str] | None:
+    """The names without the types, which PySpark may not know; None under Spark Connect."""
+    java_frame: Any = getattr(frame, "_jdf", None)
+    return None if java_frame is None else [str(name) for name in java_frame.columns()]
 
 
 def column_types(schema: StructType, names: Sequence[str]) -> dict[str, ColumnType]:

@@ -238,6 +238,41 @@ class Decision(Enum):
     FAIL_CHANGED = "fail: PartitionsChanged"
 
 
+_CALL_ALWAYS = (
+    "with foreach_batch, call its function for every micro-batch, also an empty one (no isEmpty "
+    "guard, no choice by the micro-batch's id), and let its errors end the query (no try/except)"
+)
+_DELETED = (
+    "were deleted, have expired (offsets.retention.minutes) or lost entries in an unclean leader "
+    "election"
+)
+
+
+class Lack(Enum):
+    """What a ledger lacks if it is lost, and the causes, the likeliest first."""
+
+    EVERYTHING = (
+        "The query is new to this ledger: it ran before without exactly-once or with another "
+        f"transactional.id.prefix, or its consumer groups {_DELETED}. Or earlier micro-batches "
+        f"were skipped: {_CALL_ALWAYS}"
+    )
+    MICRO_BATCHES = (
+        "The micro-batches in between were not written, or their errors were caught: "
+        f"{_CALL_ALWAYS}. If that is so already, the ledger's consumer groups {_DELETED}, or were "
+        "restored, or the query ran in between without exactly-once"
+    )
+    MARKER = (
+        "This partition committed a micro-batch that was never marked as complete. An error of it "
+        f"was caught: {_CALL_ALWAYS}. If that is so already, the driver's marker is older: "
+        "restored, or written by a driver that had been paused, or by a request that arrived late; "
+        "or its consumer group was deleted or has expired (offsets.retention.minutes)"
+    )
+    ENTRY = (
+        "The driver's marker is complete, and this partition's entry is missing: the ledger's "
+        f"consumer groups {_DELETED}"
+    )
+
+
 @dataclass(frozen=True)
 class Ledger:
     """The part of the ledger that concerns a task."""
@@ -318,7 +353,8 @@ class Ledger:
         if decision is Decision.FAIL_AHEAD:
             return LedgerAhead(
                 f"{task}: {known}. The checkpoint is older than the topics: restore the newer one. "
-                f"Or, to write these micro-batches again on purpose, set {new_ledger}"
+                "Or it is new (deleted or moved), or another query has used this prefix: set "
+                f"{new_ledger}, which also writes micro-batches again on purpose"
             )
         if decision is Decision.FAIL_CHANGED:
             number = self._partitions_committed(task)
@@ -328,20 +364,22 @@ class Ledger:
                 "was then, with its former repartition and "
                 f"exactly.once.partitions={number}, and change it when this micro-batch is complete"
             )
-        cause = (
-            "Its consumer groups were deleted, have expired (offsets.retention.minutes) or lost "
-            "entries in an unclean leader election, or this query ran before without exactly-once"
-        )
-        if marker is not None and entry is not None and marker.batch_id < entry.batch_id:
-            cause = (
-                "The driver's marker is older: restored, or written by a driver that had been "
-                "paused, or by a request that arrived late"
-            )
         return LedgerLost(
-            f"{task}: {known}. {cause}. Find out "
+            f"{task}: {known}. {self.lack(task).value}. Then find out "
             f"whether records of micro-batch {task.batch_id} are in the topics; if not, or if you "
             f"accept duplicates, set exactly.once.first.batch={task.batch_id}"
         )
+
+    def lack(self, task: Task) -> Lack:
+        """What is missing, if the decision is FAIL_LOST."""
+        marked, committed = (
+            -1 if part is None else part.batch_id for part in (self.marker, self.entry)
+        )
+        if marked < committed:
+            return Lack.MARKER
+        if marked >= task.batch_id - 1 and marked >= 0:
+            return Lack.ENTRY
+        return Lack.EVERYTHING if marked < 0 else Lack.MICRO_BATCHES
 
     def _layout_of(self, batch_id: int) -> Layout | None:
         is_present = self.layout is not None and self.layout.batch_id == batch_id
@@ -411,9 +449,10 @@ def check_replay(task: Task, entry: CommitEntry, rows: int, fingerprint: str) ->
         "now, restore the former one until this micro-batch is complete. Make the query "
         "deterministic: no rand or uuid in it, no current_timestamp inside foreachBatch, and a "
         "repartition whose key alone decides where a row goes. Keep timestamp.column as it was; "
-        "before 0.4, a column timestamp was always written. Another sink of the same query "
-        "needs its own transactional.id.prefix. To write all rows again, so that some are there "
-        "twice, set a new transactional.id.prefix and "
+        "before 0.4, a column timestamp was always written. Another sink of the same query, or a "
+        "second call of foreach_batch's function in one micro-batch, needs its own "
+        "transactional.id.prefix. If the checkpoint is new (deleted or moved), or to write all "
+        "rows again, so that some are there twice, set a new transactional.id.prefix and "
         f"exactly.once.first.batch={task.batch_id}"
     )
 

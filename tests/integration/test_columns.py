@@ -19,6 +19,7 @@ from streams import write_by_foreach_batch, write_by_format
 
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.connection.driver_options import read_options
+from spark_kafka_sink.errors import InvalidSchema
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.spark.schema_check import CONVERSIONS, check_schema, conversions
 
@@ -293,6 +294,33 @@ def test_more_rows_than_the_buffer_holds_arrive_in_order(spark, bootstrap_server
     options = {"kafka.buffer.memory": "1048576"}  # a tenth of it
     write_by_format(df, bootstrap_servers, topic=topic, **options)
     assert [int(r.value) for r in topics.read(topic)] == list(range(50_000))
+
+
+def test_foreach_batch_ignores_columns_whose_type_this_pyspark_has_no_class_for(
+    spark, bootstrap_servers, topics
+):
+    name = "spark.sql.timestampNanosTypes.enabled"
+    try:
+        spark.conf.set(name, "true")
+        unknown = spark.sql(
+            "SELECT CAST('2024-01-01 00:00:00.123456789' AS timestamp_ltz(9)) AS at"
+        )
+        with pytest.raises(PySparkException):
+            _ = unknown.schema
+    except PySparkException:
+        spark.conf.unset(name)
+        pytest.skip("this Spark has no type that its PySpark lacks")
+    try:
+        topic = topics.create()
+        write = foreach_batch({"kafka.bootstrap.servers": bootstrap_servers, "topic": topic})
+        rows = unknown.selectExpr("'v' AS value", "at", "at AS `a.b`", "array(at) AS more")
+        write(rows, None)
+        assert [record.value for record in topics.read(topic)] == [b"v"]
+        with pytest.raises(InvalidSchema, match=r"column value has a type .*string\(value\)"):
+            write(unknown.selectExpr("at AS value"), None)
+        write(unknown.selectExpr("string(at) AS value"), None)
+    finally:
+        spark.conf.unset(name)
 
 
 def test_foreach_batch_ignores_columns_that_the_format_cannot_have(

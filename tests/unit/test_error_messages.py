@@ -98,6 +98,17 @@ def test_a_record_that_is_too_large_is_reported_with_the_limit_to_raise(partitio
         raise error
 
 
+@pytest.mark.parametrize("code", [ErrorCode.MSG_SIZE_TOO_LARGE, ErrorCode.INVALID_RECORD])
+def test_a_dead_letter_that_is_rejected_is_named_with_its_option_and_what_it_was_for(code):
+    report = DeliveryReport(dead_letters=Counter({("orders", "INVALID_TIMESTAMP"): 2}))
+    failed = failed_delivery(2, code)
+    said = str(error_messages.delivery_failed(failed, report, "t"))
+    assert "a dead letter (the task has rejected 2 of topic orders (INVALID_TIMESTAMP))" in said
+    assert "option dead.letter.topic" in said
+    assert "must not be compacted" in said
+    assert "dead" not in str(error_messages.delivery_failed(failed, report, "other"))
+
+
 @pytest.mark.parametrize(
     ("code", "broker_error", "advice"),
     [

@@ -47,10 +47,14 @@ def test_a_short_file_gets_the_defaults():
     assert configuration.sink_options.topic == "numbers"
 
 
-def test_an_option_without_a_value_is_not_set():
-    for null in ("", " null", " ~"):
-        configuration = checked(GOOD.replace("topic: numbers", f"topic:{null}"))
-        assert configuration.sink_options.topic is None
+@pytest.mark.parametrize("null", ["", " null", " ~", " # none"])
+@pytest.mark.parametrize("name", ["topic", "kafka.ssl.endpoint.identification.algorithm", "Topic"])
+def test_an_option_without_a_value_is_a_mistake_and_not_dropped(name, null):
+    # Dropped, it would have its default: only an empty algorithm switches the check off.
+    text = GOOD.replace("topic: numbers", f"{name}:{null}")
+    place = "sink.options." + name
+    expected = f"{place}: has no value; leave it out, or write '' for an empty one"
+    assert any(line.endswith(expected) and "job.yaml:8:5" in line for line in mistakes(text))
 
 
 def test_options_are_the_text_that_was_written():

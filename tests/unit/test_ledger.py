@@ -231,9 +231,55 @@ def test_an_error_says_what_the_ledger_has_and_what_to_do(decision, kind, advice
     assert advice in str(error)
 
 
+# What the error of micro-batch 5 must name.
+SKIPPED, LOST_GROUPS, CAUGHT = "no isEmpty guard", "offsets.retention.minutes", "no try/except"
+WORDS = {
+    # the places of marker and entry, see PLACES
+    ("none", "none"): ("ran before without exactly-once", LOST_GROUPS, SKIPPED),
+    ("none", "older"): ("never marked as complete", CAUGHT),
+    ("none", "previous"): ("never marked as complete", CAUGHT),
+    ("older", "none"): ("in between", SKIPPED, LOST_GROUPS),
+    ("older", "older"): ("in between", SKIPPED, LOST_GROUPS),
+    ("older", "previous"): ("never marked as complete", CAUGHT, "marker is older"),
+    ("previous", "none"): ("entry is missing", LOST_GROUPS),
+    ("previous", "older"): ("entry is missing", LOST_GROUPS),
+    ("now", "none"): ("entry is missing", LOST_GROUPS),
+    ("now", "older"): ("entry is missing", LOST_GROUPS),
+    ("now", "previous"): ("entry is missing", LOST_GROUPS),
+}
+PLACES = {"none": None, "older": 3, "previous": 4, "now": 5, "later": 6}
+
+
+@pytest.mark.parametrize("first", [0, 5])
+@pytest.mark.parametrize("entry_at", PLACES)
+@pytest.mark.parametrize("marker_at", PLACES)
+def test_every_state_of_a_ledger_that_fails_has_the_causes_that_fit(marker_at, entry_at, first):
+    task = Task(5, 0, 2, first)
+    ledger = Ledger(marker(PLACES[marker_at]), None, entry(PLACES[entry_at]))
+    decision = ledger.decide(task)
+    if decision in (SEND, VERIFY, CLAIM):
+        return
+    said = str(ledger.error(decision, task, "orders"))
+    if decision is AHEAD:
+        assert "later" in (marker_at, entry_at)
+        words = ("older than the topics", "new (deleted or moved)", "another query has used")
+    else:
+        words = WORDS[marker_at, entry_at]
+    assert [word for word in words if word not in said] == []
+    # Nobody who lost the entry of one partition has skipped a micro-batch.
+    assert ("entry is missing" in words) == (SKIPPED not in said and decision is LOST)
+
+
+def test_a_replay_with_other_rows_names_a_second_call_and_a_new_checkpoint():
+    with pytest.raises(ReplayDiffers) as raised:
+        check_replay(Task(5, 0, 2), CommitEntry(5, 2, 3, "f"), 4, "f")
+    assert "a second call of foreach_batch's function" in str(raised.value)
+    assert "the checkpoint is new (deleted or moved)" in str(raised.value)
+
+
 def test_a_marker_that_was_set_back_is_named():
     error = Ledger(marker(2), None, entry(4)).error(LOST, Task(5, 1, 2), "orders")
-    assert "The driver's marker is older" in str(error)
+    assert "the driver's marker is older" in str(error)
     assert "set exactly.once.first.batch=5" in str(error)
 
 

@@ -21,6 +21,7 @@ from spark_kafka_sink.config.producer_options import (
 )
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.producer.engine import process_rack
+from spark_kafka_sink.report.storage import local_path
 
 SERVERS = {"kafka.bootstrap.servers": "host:9092"}
 EXACTLY_ONCE = {
@@ -632,7 +633,22 @@ def test_what_does_not_go_with_exactly_once(options, complaint):
     [
         ("/data/reports", "/data/reports"),
         ("/data/a://b", "/data/a://b"),
-        ("file:///data/reports", "file:///data/reports"),
+        # What Spark, Hadoop and Java print; # and ? belong to the path, as in Hadoop.
+        ("file:///data/reports", "/data/reports"),
+        ("file:/data/reports", "/data/reports"),
+        ("FILE:/data/reports", "/data/reports"),
+        ("file:////data/reports", "/data/reports"),
+        ("file:/data/r#1", "/data/r#1"),
+        ("file:///data/r#1", "/data/r#1"),
+        ("file:///data/r?x", "/data/r?x"),
+        ("file:/data/r%231", "/data/r#1"),
+        ("file:/data/a b", "/data/a b"),
+        ("/data/r#1", "/data/r#1"),
+        ("/data/p%20r", "/data/p%20r"),
+        ("hdfs:/reports", "hdfs:///reports"),
+        ("hdfs:///reports", "hdfs:///reports"),
+        ("viewfs:/reports", "viewfs:///reports"),
+        ("S3A://bucket/reports", "s3://bucket/reports"),
         ("s3://bucket/reports?region=eu-west-1", "s3://bucket/reports?region=eu-west-1"),
         ("s3a://bucket/reports", "s3://bucket/reports"),
         ("gs://bucket/reports", "gs://bucket/reports"),
@@ -645,13 +661,33 @@ def test_what_does_not_go_with_exactly_once(options, complaint):
 )
 def test_reports_go_to_a_path_or_a_uri_that_pyarrow_knows(text, path):
     assert parsed(**{"report.path": text}).values[table.REPORT_PATH] == path
+    # A process may get what another one has read.
+    assert parsed(**{"report.path": path}).values[table.REPORT_PATH] == path
+    assert local_path(text) == (Path(path) if path.startswith("/") else None)
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("reports", "neither an absolute path nor a URI"),
-        ("dbfs:/reports", "neither an absolute path nor a URI"),
+        ("./reports", "neither an absolute path nor a URI"),
+        ("~/reports", "neither an absolute path nor a URI"),
+        ("C:\\reports", "neither an absolute path nor a URI"),
+        ("C:/reports", "neither an absolute path nor a URI"),
+        ("file:reports", "neither an absolute path nor a URI"),
+        ("file:", "neither an absolute path nor a URI"),
+        ("dbfs:/reports", "on Databricks that of a volume (/Volumes/...)"),
+        ("volumes:/reports", "not in storage that Python on the driver can reach"),
+        ("wasbs:/reports", "not in storage that Python on the driver can reach"),
+        ("s3a:/bucket/x", "names no bucket or container"),
+        ("s3:///bucket/x", "names no bucket or container"),
+        ("gs:/b/x", "names no bucket or container"),
+        ("abfss:/x", "names no bucket or container"),
+        ("hdfs:reports", "has no absolute path"),
+        ("s3://bucket/r#1", "contains #, and pyarrow ignores what follows"),
+        ("hdfs:/r#1", "contains #, and pyarrow ignores what follows"),
+        ("junk:AKIA:sec-word@bucket", "not in storage that Python on the driver can reach"),
+        ("file://localhost/data", "write three slashes"),
         ("dbfs://x", "not in storage that Python on the driver can reach"),
         (
             "wasbs://box@account.blob.core.windows.net/r",

@@ -21,8 +21,10 @@ WARNING = "spark.speculation is true: .* duplicated"
 class Session:
     """The part of a Spark Connect session that the calls need."""
 
-    def __init__(self, speculation: str | None) -> None:
-        self.conf = SimpleNamespace(get=lambda name, default: speculation or default)
+    def __init__(self, speculation: str | None, **worker: str) -> None:
+        settings = {f"spark.python.worker.{name}": value for name, value in worker.items()}
+        settings["spark.speculation"] = speculation
+        self.conf = SimpleNamespace(get=lambda name, default: settings.get(name) or default)
         self.dataSource = SimpleNamespace(register=lambda source: None)
 
 
@@ -72,6 +74,34 @@ def test_a_session_that_hides_the_setting_gets_no_warning():
     session = Session(None)
     session.conf.get = reject
     register(session)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_warned"), [("5", True), ("60", True), ("61", False), ("0", False)]
+)
+@pytest.mark.parametrize("kills", ["true", "false"])
+def test_workers_that_spark_kills_while_they_wait_for_brokers_are_warned_of(
+    seconds, is_warned, kills
+):
+    session = Session(None, killOnIdleTimeout=kills, idleTimeoutSeconds=seconds)
+    for call in (
+        lambda: register(session),
+        lambda: foreach_batch(OPTIONS)(batch_of(session), 0),
+    ):
+        if is_warned and kills == "true":
+            with pytest.warns(
+                UserWarning, match=r"kills a task .*kafka\.max\.block\.ms=60000"
+            ) as warned:
+                call()
+            assert warned[0].filename == __file__
+        else:
+            call()  # a warning would be an error
+
+
+def test_the_longest_wait_of_the_options_decides():
+    session = Session(None, killOnIdleTimeout="true", idleTimeoutSeconds="61")
+    with pytest.warns(UserWarning, match=r"close\.timeout\.ms=120000"):
+        foreach_batch({**OPTIONS, "close.timeout.ms": "120000"})(batch_of(session), 0)
 
 
 # --- options -------------------------------------------------------------------------------------

@@ -79,8 +79,8 @@ def is_options(path: Path) -> bool:
 class Document:
     """A configuration as plain data: mappings, lists, and scalars as the text that was written.
 
-    ``mistakes``: for instance, a key that occurs twice, or one that has no value and is no option.
-    ``data`` leaves these keys out.
+    ``mistakes``: for instance, a key that occurs twice, or one that has no value. ``data`` leaves
+    these keys out.
     """
 
     def __init__(self, text: str, name: str, overrides: Iterable[str] = ()) -> None:
@@ -146,8 +146,9 @@ class Document:
                 continue
             self._places[key_path] = _place(key.start_mark, origin)
             data[key.value] = self._plain(value, key_path, origin)
-            if data[key.value] is None and not is_options(path):
-                self.mistakes.append(self.mistake(key_path, "has no value; leave it out"))
+            if data[key.value] is None:
+                instead = ", or write '' for an empty one" if is_options(path) else ""
+                self.mistakes.append(self.mistake(key_path, f"has no value; leave it out{instead}"))
         return {key: value for key, value in data.items() if value is not None}
 
     def override(self, override: str, argument: str | None = None) -> None:

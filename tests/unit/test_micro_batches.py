@@ -1,0 +1,51 @@
+"""A function of foreach_batch that is not called for every micro-batch, with exactly-once."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
+from spark_kafka_sink.errors import LedgerLost
+from spark_kafka_sink.spark.foreach_batch import MicroBatches
+
+
+def called(*batch_ids: int, failed: tuple[int, ...] = (), first_batch: int = 0, run: str = "a"):
+    """The sequence after calls; errors of ``failed`` were caught."""
+    sequence = MicroBatches(ExactlyOnceOptions(2, "p", "t", first_batch, 60_000))
+    for batch_id in batch_ids:
+        sequence.begin(run, batch_id)
+        if batch_id not in failed:
+            sequence.complete(batch_id)
+    return sequence
+
+
+@pytest.mark.parametrize(
+    ("batch_ids", "failed"),
+    [((0, 1, 2, 3), (2,)), ((0, 1, 3), ()), ((7, 9), ()), ((0, 2), ()), ((0, 1), (0,))],
+    ids=["error caught", "guard", "guard after a restart", "choice by id", "first error caught"],
+)
+def test_the_first_micro_batch_behind_a_gap_names_the_function_and_the_gap(batch_ids, failed):
+    *before, last = batch_ids
+    sequence = called(*before, failed=failed)
+    gap = failed[0] if failed else last - 1
+    with pytest.raises(LedgerLost) as raised:
+        sequence.begin("a", last)
+    assert f"not called for micro-batch {gap}, or its error was caught" in str(raised.value)
+    assert f"exactly.once.first.batch={last}" in str(raised.value)
+
+
+@pytest.mark.parametrize("batch_ids", [(0, 1, 2), (5, 6), (3, 3, 4), (3, 2)])
+def test_all_in_a_row_or_again_is_no_gap(batch_ids):
+    assert called(*batch_ids).latest == batch_ids[-1]
+
+
+def test_a_gap_at_the_first_micro_batch_of_the_ledger_is_wanted():
+    assert called(0, 5, first_batch=5).latest == 5
+
+
+def test_another_run_of_the_query_may_begin_anywhere():
+    sequence = called(0, 1)
+    sequence.begin("b", 7)
+    sequence.complete(7)
+    with pytest.raises(LedgerLost, match="micro-batch 8"):
+        sequence.begin("b", 9)
