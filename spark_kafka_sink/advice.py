@@ -373,6 +373,17 @@ class Advice(Enum):
         "the right to this user",
         "`RegistryRefused`, HTTP 401 or 403",
     )
+    REGISTRY_IS_READ_ONLY = (
+        "The subject or the registry allows no new schemas",
+        "If the schema is registered already, set auto.register.schemas=false",
+        "`RegistryRefused`, HTTP 422 with the registry's code 42205, HTTP 401, 403 or 405",
+    )
+    REGISTRY_ANSWER_UNREADABLE = (
+        "The URL answers, but not as a schema registry does",
+        "Check that schema.registry.url is the URL of a registry with Confluent's API, and not of "
+        "a page or a proxy; AWS Glue and Azure's registry have other APIs",
+        "`not a schema registry's`",
+    )
     REGISTRY_REQUEST_REJECTED = (
         "The schema is not valid, or the URL is not a schema registry's",
         "Correct the schema or schema.registry.url",

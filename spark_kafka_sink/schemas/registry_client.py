@@ -50,6 +50,9 @@ _REJECTIONS = {
     401: ("the login", Advice.REGISTRY_LOGIN_REJECTED),
     403: ("access", Advice.REGISTRY_LOGIN_REJECTED),
 }
+#: of a subject or registry in the mode READONLY
+_READ_ONLY = 42205
+_NOT_ALLOWED = (401, 403, 405)
 _OTHER_REJECTION = ("the request", Advice.REGISTRY_REQUEST_REJECTED)
 
 
@@ -84,12 +87,14 @@ class RegistryClient:
                 # the client's error does not say which
                 raise InvalidOption(f"{REGISTRY_PREFIX}{name}={options[name]} does not exist here")
         trust = authorities()
+        urls = len(options.url.split(","))
         settings = {
             **({} if trust is None else {"ssl.ca.location": trust}),
             **options,
             "url": options.url,
-            "timeout": options.timeout_ms / 1000,
-            "max.retries": _RETRIES,
+            # each URL has its share: a silent one leaves the others time
+            "timeout": options.timeout_ms / 1000 / urls,
+            "max.retries": _RETRIES if urls == 1 else 0,
             "retries.wait.ms": _FIRST_RETRY_MS,
             "retries.max.wait.ms": _LONGEST_RETRY_MS,
         }
@@ -98,6 +103,8 @@ class RegistryClient:
                 self._client = SchemaRegistryClient({**settings, **files})
             _trust_as_registry(self._client, options)
         except Exception as error:  # noqa: BLE001 - including those of its HTTP library
+            if (problem := _proxy_problem(error, options)) is not None:
+                raise problem from None
             raise InvalidOption(
                 "the schema registry's client rejects its settings (schema.registry.*): "
                 f"{hide_secrets(str(error), options)}"
@@ -115,6 +122,7 @@ class RegistryClient:
         answer = self._ask_for_schema(
             subject,
             lambda: self._client.register_schema_full_response(subject, wanted, normalize),
+            registers=True,
         )
         return RegisteredSchema(answer.schema_id, answer.guid, schema)
 
@@ -166,21 +174,53 @@ class RegistryClient:
             )
         )
 
-    def _ask_for_schema(self, subject: str, question: Callable[[], Any]) -> Any:
+    def _ask_for_schema(
+        self, subject: str, question: Callable[[], Any], *, registers: bool = False
+    ) -> Any:
         """The answer, which has an id."""
-        answer = self._ask(subject, question)
+        answer = self._ask(subject, question, registers=registers)
         if answer is None or getattr(answer, "schema_id", None) is None:
-            problem = "its answer has no id; is it a schema registry?"
+            problem = "its answer has no id, so it may be no schema registry"
             raise _unavailable(self._options, subject, problem)
         return answer
 
-    def _ask(self, subject: str, question: Callable[[], Any]) -> Any:
+    def _ask(self, subject: str, question: Callable[[], Any], *, registers: bool = False) -> Any:
         """The answer; an error becomes one of the sink's."""
         deadline = Deadline(self._options.timeout_ms / 1000)
         (call,) = call_all(lambda ask: ask(), [question], deadline)
         if call.error is not None:
-            raise _sink_error(call.error, self._options, subject) from None
+            raise _sink_error(call.error, self._options, subject, registers=registers) from None
         return call.value
+
+
+def _proxy_problem(error: Exception, options: RegistryOptions) -> KafkaSinkError | None:
+    """What the environment lacks for a proxy: the HTTP library prepares all that it finds."""
+    if isinstance(error, ImportError) and "socks" in str(error).lower():
+        named = (
+            f"the option {REGISTRY_PREFIX}proxy" if "proxy" in options else _proxy_variable("socks")
+        )
+        return LibraryUnavailable(
+            f"{named} names a SOCKS proxy, for which a package is missing: run pip install socksio "
+            "on the driver and on all executors, or unset it"
+        )
+    if "Unknown scheme for proxy" in str(error) and "proxy" not in options:
+        return RegistryUnavailable(
+            f"{_proxy_variable('')} names a proxy of a kind that the schema registry's client does "
+            "not know: begin it with http://, https:// or socks5://, or unset it"
+        )
+    return None
+
+
+def _proxy_variable(scheme: str) -> str:
+    """The environment's variables that name proxies with such a scheme, without their values."""
+    known = ("http://", "https://", "socks5://", "socks5h://")
+    names = [
+        f"{kind}_proxy".upper()
+        for kind, value in getproxies().items()
+        if kind != "no"
+        and (value.startswith(scheme) if scheme else "://" in value and not value.startswith(known))
+    ]
+    return f"the environment variable {' or '.join(names) or 'ALL_PROXY'}"
 
 
 @contextmanager
@@ -235,12 +275,14 @@ def _schema(schema: str, schema_format: str) -> Schema:
     return Schema(schema, _TYPES[schema_format])
 
 
-def _sink_error(error: Exception, registry: RegistryOptions, subject: str) -> KafkaSinkError:
+def _sink_error(
+    error: Exception, registry: RegistryOptions, subject: str, *, registers: bool
+) -> KafkaSinkError:
     """RegistryUnavailable, RegistryRefused, SchemaIncompatible or SchemaNotFound."""
     from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
     if isinstance(error, SchemaRegistryError):
-        return _answer_error(error, registry, subject)
+        return _answer_error(error, registry, subject, registers=registers)
     if isinstance(error, OAuthTokenError):
         url = registry.get("bearer.auth.issuer.endpoint.url", "its endpoint")
         problem = hide_secrets(
@@ -252,6 +294,13 @@ def _sink_error(error: Exception, registry: RegistryOptions, subject: str) -> Ka
             return RegistryRefused(f"{problem}. {Advice.REGISTRY_TOKEN_REJECTED.remedy}")
         advice = advice_on_text(problem, Advice.REGISTRY_TOKEN_UNAVAILABLE)
         return RegistryUnavailable(f"{problem}. {advice.remedy}")
+    if isinstance(error, (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)):
+        # The client takes every answer with status 200 for a registry's.
+        return RegistryUnavailable(
+            f"the schema registry {registry.url} gave no usable answer for the subject {subject}: "
+            f"it is not a schema registry's (the client failed with {type(error).__name__}). "
+            f"{Advice.REGISTRY_ANSWER_UNREADABLE.remedy}"
+        )
     # Some errors have no text, but each has a type.
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return _unavailable(registry, subject, hide_secrets(text.rstrip("."), registry))
@@ -275,7 +324,7 @@ def _is_transient(status: int) -> bool:
 
 
 def _answer_error(
-    error: SchemaRegistryError, registry: RegistryOptions, subject: str
+    error: SchemaRegistryError, registry: RegistryOptions, subject: str, *, registers: bool
 ) -> KafkaSinkError:
     status, place = error.http_status_code, f"the schema registry {registry.url}"
     reason = hide_secrets(str(error.error_message).rstrip("."), registry)
@@ -284,6 +333,9 @@ def _answer_error(
     if status == _NOT_FOUND and error.error_code not in _NO_SUCH_SCHEMA:
         hint = "its URL may lack a path, such as Apicurio's /apis/ccompat/v7"
         return _unavailable(registry, subject, f"HTTP {status}: {reason}; {hint}")
+    if status == _NOT_FOUND and registers:
+        problem = f"HTTP {status} to a new schema: {reason}, a fault of the registry"
+        return _unavailable(registry, subject, problem)
     if status == _NOT_FOUND:
         return SchemaNotFound(
             f"{place} has no such schema for the subject {subject}: {reason}. "
@@ -297,10 +349,14 @@ def _answer_error(
             subject=subject,
         )
     what, advice = _REJECTIONS.get(status, _OTHER_REJECTION)
+    if error.error_code == _READ_ONLY:
+        advice = Advice.REGISTRY_IS_READ_ONLY
     advice = advice_on_text(f"{registry.url} {reason}", advice)
+    remedy = advice.remedy
+    if registers and status in _NOT_ALLOWED and advice is not Advice.REGISTRY_IS_READ_ONLY:
+        remedy += f". {Advice.REGISTRY_IS_READ_ONLY.remedy}"
     return RegistryRefused(
-        f"{place} rejects {what} for the subject {subject}, HTTP {status}: {reason}. "
-        f"{advice.remedy}"
+        f"{place} rejects {what} for the subject {subject}, HTTP {status}: {reason}. {remedy}"
     )
 
 
