@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -88,11 +89,13 @@ class RegistryClient:
                 raise InvalidOption(f"{REGISTRY_PREFIX}{name}={options[name]} does not exist here")
         trust = authorities()
         urls = len(options.url.split(","))
+        self._rounds = 1 if urls == 1 else 1 + _RETRIES
         settings = {
             **({} if trust is None else {"ssl.ca.location": trust}),
             **options,
             "url": options.url,
-            # each URL has its share: a silent one leaves the others time
+            # Each URL has its share: a silent one leaves the others time. The client would repeat
+            # a request to one URL before it tries the next, so ``_ask`` repeats all of them.
             "timeout": options.timeout_ms / 1000 / urls,
             "max.retries": _RETRIES if urls == 1 else 0,
             "retries.wait.ms": _FIRST_RETRY_MS,
@@ -186,8 +189,14 @@ class RegistryClient:
 
     def _ask(self, subject: str, question: Callable[[], Any], *, registers: bool = False) -> Any:
         """The answer; an error becomes one of the sink's."""
-        deadline = Deadline(self._options.timeout_ms / 1000)
+        seconds = self._options.timeout_ms / 1000
+        deadline = Deadline(seconds)
         (call,) = call_all(lambda ask: ask(), [question], deadline)
+        for retry in range(self._rounds - 1):
+            if not _is_passing(call.error) or deadline.remaining() < seconds / self._rounds:
+                break
+            time.sleep(deadline.slice(_FIRST_RETRY_MS / 1000 * 2**retry))
+            (call,) = call_all(lambda ask: ask(), [question], deadline)
         if call.error is not None:
             raise _sink_error(call.error, self._options, subject, registers=registers) from None
         return call.value
@@ -317,6 +326,16 @@ def _is_rejection(cause: BaseException | None) -> bool:
     if status is not None:
         return not _is_transient(status)
     return isinstance(cause, (AuthlibBaseError, ValueError))  # the latter: it is no such endpoint
+
+
+def _is_passing(error: Exception | None) -> bool:
+    """Whether the same request may have an answer a moment later."""
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+    if isinstance(error, SchemaRegistryError):
+        return _is_transient(error.http_status_code)
+    # Of httpx or of httpx2: confluent-kafka uses what is installed.
+    return any(kind.__name__ == "TransportError" for kind in type(error).__mro__)
 
 
 def _is_transient(status: int) -> bool:

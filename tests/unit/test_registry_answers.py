@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import socket
 import sys
+from types import SimpleNamespace
 
 import pytest
 from stub_registry import running_stub
@@ -16,6 +17,7 @@ from spark_kafka_sink.errors import (
     RegistryRefused,
     RegistryUnavailable,
 )
+from spark_kafka_sink.schemas import registry_client
 from spark_kafka_sink.schemas.registry_client import RegistryClient, _sink_error
 
 CODES = (
@@ -57,6 +59,18 @@ def test_a_silent_registry_leaves_time_for_the_next(registry):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]},{registry.url}"
         assert register(url, 6000).id == 1
+
+
+def test_several_registries_that_fail_for_a_moment_are_asked_again(registry, monkeypatch):
+    registry.failure = 503, b"{}"
+
+    def recovered(seconds):
+        assert 0 < seconds < 10
+        registry.failure = None
+
+    monkeypatch.setattr(registry_client, "time", SimpleNamespace(sleep=recovered))
+    assert register(f"{registry.url},{registry.url}").id == 1
+    assert len(registry.requests) == 3
 
 
 @pytest.mark.parametrize(
