@@ -268,6 +268,9 @@ def test_the_brokers_decide_if_old_limits_are_not_confirmed(engine_with_old_limi
     assert engine.sent(first) == [0]
     assert engine.dead == {}
     engine.report(first, [0], ErrorCode.MSG_SIZE_TOO_LARGE)
+    engine.answer(ConfigurationDescription("t", code, {}))
+    assert engine.sent(first) == [0, 0]  # again, in a batch of its own
+    engine.report(first, [0], ErrorCode.MSG_SIZE_TOO_LARGE)
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
 
 
