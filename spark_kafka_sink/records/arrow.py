@@ -157,14 +157,18 @@ def _is_read(column: Column, arrow_type: pa.DataType) -> bool:
     if column.kind is Kind.NUMBERS:
         return bool(arrow_type == pa.int32())
     if column.kind is Kind.HEADERS:
-        is_list = pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type)
-        return is_list and _are_headers(arrow_type.value_type)
+        return _are_headers(arrow_type)
     return _is_bytes(arrow_type)
 
 
 def _are_headers(arrow_type: pa.DataType) -> bool:
-    is_pair = pa.types.is_struct(arrow_type) and arrow_type.num_fields == 2
-    return is_pair and all(_is_bytes(arrow_type.field(index).type) for index in range(2))
+    if pa.types.is_map(arrow_type):  # in memory, a list of structs
+        return _is_bytes(arrow_type.key_type) and _is_bytes(arrow_type.item_type)
+    if not (pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type)):
+        return False
+    pair = arrow_type.value_type
+    is_pair = pa.types.is_struct(pair) and pair.num_fields == 2
+    return is_pair and all(_is_bytes(pair.field(index).type) for index in range(2))
 
 
 def _is_bytes(arrow_type: pa.DataType) -> bool:

@@ -15,7 +15,12 @@ from stub_registry import basic, running_stub
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import local_files
-from spark_kafka_sink.errors import InvalidOption, RegistryRefused, RegistryUnavailable
+from spark_kafka_sink.errors import (
+    InvalidOption,
+    LibraryUnavailable,
+    RegistryRefused,
+    RegistryUnavailable,
+)
 from spark_kafka_sink.schemas.registry_client import RegistryClient
 
 KEY_PASSWORD = "secret-of-the-key"
@@ -196,7 +201,9 @@ def test_the_option_for_an_authority_is_of_registry_and_tokens(tls, tmp_path, an
 
 def test_a_proxy_that_cannot_be_used_is_rejected_without_its_password(registry, monkeypatch):
     monkeypatch.setitem(sys.modules, "socksio", None)  # as if it were not installed
-    with pytest.raises(InvalidOption, match=r"schema\.registry\.\*.*socks") as caught:
+    with pytest.raises(
+        LibraryUnavailable, match=r"schema\.registry\.proxy names a SOCKS"
+    ) as caught:
         register(registry.url, proxy="socks5://me:secret-word@127.0.0.1:1")
     assert "secret" not in str(caught.value)
     monkeypatch.setenv("http_proxy", "http://me:secret-word/x@127.0.0.1:1")
