@@ -93,6 +93,23 @@ class Advice(Enum):
         "IdempotentWrite on the cluster; or set kafka.enable.idempotence=false",
         "`CLUSTER_AUTHORIZATION_FAILED`, `Cluster authorization failed`",
     )
+    OUT_OF_ORDER_SEQUENCE_NUMBER = (
+        "The brokers no longer know this producer, because it was idle for longer than they "
+        "remember one (transactional.id.expiration.ms, producer.id.expiration.ms), or they lost "
+        "records",
+        "Let Spark repeat the task: its next attempt sends all of them again with a new producer; "
+        "raise that time on the brokers if this happens often",
+        "`OUT_OF_ORDER_SEQUENCE_NUMBER`, `INVALID_PRODUCER_ID_MAPPING`",
+    )
+    INVALID_PRODUCER_ID_MAPPING = OUT_OF_ORDER_SEQUENCE_NUMBER
+    INVALID_PRODUCER_EPOCH = (
+        "The brokers have a newer epoch of this producer than it has itself",
+        "Let Spark repeat the task: its next attempt sends all records again with a new producer. "
+        "Exactly-once: if this happens often, two queries may use the same "
+        "transactional.id.prefix or checkpoint: stop one of them",
+        "`INVALID_PRODUCER_EPOCH`, `PRODUCER_FENCED`",
+    )
+    PRODUCER_FENCED = INVALID_PRODUCER_EPOCH
     IDEMPOTENCE_UNSUPPORTED = (
         "The brokers do not support idempotent producers",
         "Set kafka.enable.idempotence=false, or upgrade the brokers to Kafka 0.11 or later",
@@ -325,7 +342,8 @@ class Advice(Enum):
     CLIENT_CERTIFICATE = (
         "The brokers require a client certificate that they trust and that has not expired",
         "Set or correct kafka.ssl.keystore.*",
-        "`alert certificate required`, `alert bad certificate`, `alert unknown ca`",
+        "`alert certificate required`, `alert certificate expired`, `alert certificate unknown`, "
+        "`alert certificate revoked`, `alert bad certificate`, `alert unknown ca`",
     )
 
     # --- schema registry -------------------------------------------------------------------------
@@ -487,6 +505,10 @@ def advice_on_text(text: str, default: Advice) -> Advice:
     """The row of a problem that has only a text."""
     rows = (advice for pattern, advice in _BY_TEXT.items() if re.search(pattern, text))
     return next(rows, default)
+
+
+#: what brokers answer to a client's certificate that they reject (TLS alerts 42, 44 to 46, 48, 116)
+CERTIFICATE_ALERT = re.compile(r"alert (bad certificate|certificate \w+|unknown ca)")
 
 
 def settings_rejected(text: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_kafka_sink.advice import Advice, advice_on_text
+from spark_kafka_sink.advice import CERTIFICATE_ALERT, Advice, advice_on_text
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.local_files import add_local_files, authorities
 from spark_kafka_sink.deadline import Deadline
@@ -20,7 +20,6 @@ _ABOUT_TRUST = (Advice.CERTIFICATE_OF_UNKNOWN_AUTHORITY, Advice.CERTIFICATE_OF_R
 
 _HANDSHAKE_SECONDS = 3.0
 _BROKER = re.compile(r"\w+://([^/]+)/")  # the beginning of the client's errors about a broker
-_ALERT = re.compile(r"alert (bad certificate|certificate \w+|unknown ca)")
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ def concerns_clients_certificate(text: str) -> bool:
 
     With TLS 1.3 it arrives after the handshake, and so with the code of a lost connection.
     """
-    return _ALERT.search(text) is not None
+    return CERTIFICATE_ALERT.search(text) is not None
 
 
 def tls_explanation(text: str, settings: ClientSettings) -> str:

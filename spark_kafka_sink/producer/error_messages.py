@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_kafka_sink.advice import Advice, advice_on, describe, explain
+from spark_kafka_sink.advice import CERTIFICATE_ALERT, Advice, advice_on, describe, explain
 from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE, BlockBudget
 from spark_kafka_sink.errors import (
     BufferExhausted,
@@ -93,9 +93,12 @@ def deadline_exceeded(
             return _topic_unavailable(topic, code, f", still after {waited}")
         answer = f": {describe(code)}" if code else ""
         lacking = f"; topic {topic} has no metadata yet{answer}"
+    advice = Advice.CLOSE_TIMED_OUT.remedy
+    if CERTIFICATE_ALERT.search(report.broker_error):
+        advice = str(Advice.CLIENT_CERTIFICATE)
     return DeadlineExceeded(
         f"the brokers did not acknowledge all records within {waited}{lacking}"
-        f"{_last(report.broker_error)}. {Advice.CLOSE_TIMED_OUT.remedy}"
+        f"{_last(report.broker_error)}. {advice}"
     )
 
 

@@ -156,3 +156,28 @@ def test_a_deadline_names_the_topic_whose_records_still_await_metadata():
     assert (type(error), error.code) == (TopicUnavailable, "INVALID_REPLICATION_FACTOR")
     error = error_messages.deadline_exceeded(2.5, REPORT, ("t", ErrorCode.LEADER_NOT_AVAILABLE))
     assert "has no metadata yet: Broker: Leader not available (LEADER_NOT_A" in str(error)
+
+
+@pytest.mark.parametrize("code", [45, 47, 49, 53, 90])
+def test_an_error_about_a_producers_identity_has_advice(code):
+    error = error_messages.delivery_failed(failed_delivery(2, code), REPORT)
+    with pytest.raises(DeliveryFailed, match=r"its next attempt|Grant this user"):
+        raise error
+
+
+@pytest.mark.parametrize(
+    "alert",
+    [
+        "bad certificate",
+        "certificate revoked",
+        "certificate expired",
+        "certificate unknown",
+        "unknown ca",
+        "certificate required",
+    ],
+)
+def test_a_time_out_after_brokers_rejected_the_clients_certificate_names_the_certificate(alert):
+    report = DeliveryReport(broker_error=f"ssl://b:9093/1: Receive failed: ssl/tls alert {alert}")
+    text = str(error_messages.deadline_exceeded(30, report, None))
+    assert "kafka.ssl.keystore" in text
+    assert "quotas" not in text
