@@ -93,7 +93,7 @@ def foreach_batch(
     warn_of_options(parsed)
     reports = _Reports(parsed, on_report)
     is_first = True
-    sequence = MicroBatches(parsed.exactly_once)
+    sequence = None if parsed.exactly_once is None else MicroBatches(parsed.exactly_once)
 
     def write(batch: DataFrame, batch_id: int | None) -> None:
         nonlocal is_first
@@ -103,7 +103,8 @@ def foreach_batch(
             warn_of_speculation(batch.sparkSession)
             warn_of_idle_timeout(batch.sparkSession, parsed)
         try:
-            sequence.begin(private_api.running_run(batch.sparkSession), batch_id)
+            if sequence is not None:
+                sequence.begin(private_api.running_run(batch.sparkSession), batch_id)
             batch = _with_known_types(batch, parsed)
             check_schema(
                 batch.schema, parsed.topic, parsed.serialized_columns, parsed.timestamp_column
@@ -133,7 +134,8 @@ def foreach_batch(
             report = replace(report, query_id=report.query_id or query_id)
             if batch_id is not None:
                 write_batch_marker(named, None, batch_id, len(task_reports))
-                sequence.complete(batch_id)
+                if sequence is not None:
+                    sequence.complete(batch_id)
         except Exception:
             reports.publish_failed(replace(report, batch_id=batch_id))
             raise
@@ -150,13 +152,13 @@ class MicroBatches:
     The ledger finds a gap too, but not whose fault it is.
     """
 
-    settings: ExactlyOnceOptions | None
+    settings: ExactlyOnceOptions
     run: str | None = None
     latest: int | None = None
 
     def begin(self, run: str | None, batch_id: int | None) -> None:
         """Raises LedgerLost if one before was not complete; ``run``: of the query."""
-        if batch_id is None or self.settings is None:
+        if batch_id is None:
             return
         if self.latest is None or run != self.run:
             self.run, self.latest = run, batch_id - 1
