@@ -93,7 +93,7 @@ def foreach_batch(
     warn_of_options(parsed)
     reports = _Reports(parsed, on_report)
     is_first = True
-    sequence = None if parsed.exactly_once is None else MicroBatches(parsed.exactly_once)
+    sequence = MicroBatches(parsed.exactly_once)
 
     def write(batch: DataFrame, batch_id: int | None) -> None:
         nonlocal is_first
@@ -103,8 +103,7 @@ def foreach_batch(
             warn_of_speculation(batch.sparkSession)
             warn_of_idle_timeout(batch.sparkSession, parsed)
         try:
-            if sequence is not None:
-                sequence.begin(private_api.running_run(batch.sparkSession), batch_id)
+            sequence.begin(_run(batch.sparkSession, parsed), batch_id)
             batch = _with_known_types(batch, parsed)
             check_schema(
                 batch.schema, parsed.topic, parsed.serialized_columns, parsed.timestamp_column
@@ -134,8 +133,7 @@ def foreach_batch(
             report = replace(report, query_id=report.query_id or query_id)
             if batch_id is not None:
                 write_batch_marker(named, None, batch_id, len(task_reports))
-                if sequence is not None:
-                    sequence.complete(batch_id)
+                sequence.complete(batch_id)
         except Exception:
             reports.publish_failed(replace(report, batch_id=batch_id))
             raise
@@ -145,6 +143,11 @@ def foreach_batch(
     return write
 
 
+def _run(spark: SparkSession, options: SinkOptions) -> str | None:
+    """The query's run, if its micro-batches are counted: asking Spark takes time."""
+    return None if options.exactly_once is None else private_api.running_run(spark)
+
+
 @dataclass
 class MicroBatches:
     """Which micro-batches of a run the function was called for, as exactly-once needs each of them.
@@ -152,13 +155,13 @@ class MicroBatches:
     The ledger finds a gap too, but not whose fault it is.
     """
 
-    settings: ExactlyOnceOptions
+    settings: ExactlyOnceOptions | None
     run: str | None = None
     latest: int | None = None
 
     def begin(self, run: str | None, batch_id: int | None) -> None:
         """Raises LedgerLost if one before was not complete; ``run``: of the query."""
-        if batch_id is None:
+        if batch_id is None or self.settings is None:
             return
         if self.latest is None or run != self.run:
             self.run, self.latest = run, batch_id - 1
