@@ -75,6 +75,11 @@ class MessageBatch:
     def __len__(self) -> int:
         return len(self.partitioned.records)
 
+    @property
+    def is_left_to_client(self) -> bool:
+        """Whether the client is to choose partitions, and has none of the records yet."""
+        return not self.enqueued and bool((self.partitioned.partitions == UNASSIGNED).any())
+
 
 class Rejection(NamedTuple):
     """A record that librdkafka did not accept: its position in the send, and why."""

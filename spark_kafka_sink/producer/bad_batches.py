@@ -40,6 +40,10 @@ by the client, because    a retry, once an answer says that the topic is there
 an answer lacks the topic
 ========================= ==========================================================================
 
+A topic that is delegated has no partition that could be held, so while it is not OPEN, it gets
+batches only as large as were accepted before. What then waits here is partitioned and checked again
+once its metadata has arrived.
+
 Retries are passed on in the order of their sends, and of their first positions within a send. A
 record that has failed becomes a dead letter, or fails its task if there is no topic for them.
 """
@@ -64,7 +68,11 @@ from spark_kafka_sink.producer.deliveries import Delivery, SendRequest
 from spark_kafka_sink.producer.topic_limits import NO_LIMITS, PreCheck
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.columns import RecordColumns
-from spark_kafka_sink.records.partitioner import UNASSIGNED, PartitionedRecords
+from spark_kafka_sink.records.partitioner import (
+    UNASSIGNED,
+    UNKNOWN_PARTITIONS,
+    PartitionedRecords,
+)
 from spark_kafka_sink.records.record_size import (
     largest_partition_bytes,
     least_partition_bytes,
@@ -287,8 +295,9 @@ class BadBatches:
             if rejected:
                 partitioned = partitioned.take(good)
         request.excluded = len(request.records) - len(partitioned.records)
-        if len(partitioned.records):
-            request.messages = MessageBatch(partitioned, delivery_id)
+        has_good = len(partitioned.records) > 0
+        request.messages = MessageBatch(partitioned, delivery_id) if has_good else None
+        request.batch_bytes = 0
         return Checked(rejected)
 
     def split(self, request: SendRequest) -> list[SendRequest]:
@@ -306,7 +315,11 @@ class BadBatches:
         return [_request(request.delivery, part, size) for part, size in parts]
 
     def _max_batch_bytes(self, topic: str) -> int:
-        return min(self._client_batch_bytes, self._topics.max_batch_bytes(topic))
+        most = min(self._client_batch_bytes, self._topics.max_batch_bytes(topic))
+        if self._topics.partitions(topic) == UNKNOWN_PARTITIONS:
+            # ``undivided`` needs a partition: so nothing that could be rejected in part.
+            most = min(most, self._proofs[topic].accepted_bytes)
+        return most
 
     def may_contain_good(self, topic: str, failed: FailedRecords) -> bool:
         """Whether brokers may accept some of the rejected records, if they are sent again.

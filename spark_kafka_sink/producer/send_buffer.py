@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import FailedRecords
@@ -162,10 +162,11 @@ class SendBuffer:
         with self._bad_batches.round(topic, partitions.count, has_retries=is_retry) as present:
             # A round is either of retries or of sends.
             while queue and present.room > 0 and present.is_for_retries == bool(queue.retries):
-                checked = self._prepare(queue.first, partitions)
-                if checked.awaits_limits:
-                    break
-                failures += checked.rejected
+                if not is_retry:
+                    checked = self._prepare(queue.first, partitions)
+                    if checked.awaits_limits:
+                        break
+                    failures += checked.rejected
                 queue.replace_first(self._bad_batches.split(queue.first))
                 request = queue.first
                 if not present.takes(request):
@@ -203,13 +204,21 @@ class SendBuffer:
         return queue
 
     def _prepare(self, request: SendRequest, partitions: TopicPartitions) -> Checked:
-        """Partition and check the request's records, unless that was done before."""
-        if request.messages is not None:
+        """Partition and check the request's records, unless that was done before.
+
+        What was left to the client, and has not reached it, is done again with known partitions.
+        """
+        topic, known = request.delivery.topic, request.messages
+        if known is not None and not (partitions.count and known.is_left_to_client):
             return Checked()
-        follows_others = self._client.has_unreported(request.delivery.topic)
+        records = request.records if known is None else known.partitioned.records
+        follows_others = self._client.has_unreported(topic)
         partitioned = self._partitioner.partition(
-            request.records, partitions, follows_others=follows_others
+            records, partitions, follows_others=follows_others
         )
+        if known is not None:
+            positions = known.partitioned.positions[partitioned.positions]
+            partitioned = replace(partitioned, positions=positions)
         return self._bad_batches.check(request, partitioned)
 
     def _enqueue(self, request: SendRequest) -> list[FailedRecords]:

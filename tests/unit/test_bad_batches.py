@@ -8,7 +8,11 @@ from client_events import reported
 from fake_engine import DLQ, FakeEngine, dead_letter_engine
 
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.events import ConfigurationDescription, TopicDescription
+from spark_kafka_sink.librdkafka.events import (
+    ConfigurationDescription,
+    RequestFailed,
+    TopicDescription,
+)
 from spark_kafka_sink.producer.deliveries import TooLarge
 
 TOO_LARGE = ErrorCode.MSG_SIZE_TOO_LARGE
@@ -296,6 +300,38 @@ def test_the_rest_of_a_send_that_filled_the_client_waits_once_the_topic_has_a_sm
 
 
 # --- with a topic for dead letters ----------------------------------------------------------------
+
+
+DELEGATED = RequestFailed(ErrorCode.TRANSPORT, ("t",))
+
+
+def test_a_delegated_topic_gets_no_batch_larger_than_was_accepted_before(engine):
+    """Its partitions cannot be held, so the client may divide what it has."""
+    first, second = engine.send_values("t", ["v" * 6_000] * 4), engine.send_values("t", [LARGE])
+    engine.answer(DELEGATED)
+    assert sent(engine, first, second) == [[0, 1], []]
+    engine.report(first.delivery, [0, 1])
+    assert sent(engine, first, second) == [[0, 1, 2, 3], []]
+    engine.report(first.delivery, [2, 3])
+    assert sent(engine, first, second) == [[0, 1, 2, 3], [0]]
+    assert not engine.client.undivided_records
+
+
+def test_what_a_delegated_topic_still_has_to_send_is_checked_once_there_are_partitions():
+    """With limits that are known by then, no bad record costs the order of the good ones."""
+    engine = dead_letter_engine(**{"kafka.max.request.size": "300000"})
+    values = ["v" * 400_000, "v" * 6_000, "v" * 6_000, LARGE, "v" * 200_000, "v" * 7_000]
+    columns = {"partition": pa.array([0, 1, 0, 1, 0, 1], pa.int32())}
+    request = engine.send_values("t", values, **columns)
+    engine.answer(DELEGATED)
+    assert engine.sent(request.delivery) == [1, 2]
+    engine.know("t", partitions=2, max_message_bytes="150000")
+    engine.report(request.delivery, [2], partition=0)
+    engine.report(request.delivery, [1], partition=1)
+    assert engine.sent(request.delivery) == [1, 2, 3, 5]
+    assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 2}
+    engine.report(request.delivery, [3, 5], partition=1)
+    assert request.delivery.outstanding == 0
 
 
 def test_a_record_that_was_too_large_alone_says_nothing_about_larger_batches():
