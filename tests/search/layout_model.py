@@ -366,11 +366,19 @@ def next_states(run: Run, variant: Variant, bounds: Bounds) -> Iterator[Run]:
         yield from _new_stages(run, variant, bounds)
 
 
+@cache
+def _outcomes(
+    variant: Variant, kafka: Kafka, attempt: Attempt
+) -> tuple[tuple[Kafka, Attempt, tuple[int, ...]], ...]:
+    """Of ``step``; many states differ only in other attempts."""
+    return tuple(step(variant, kafka, attempt))
+
+
 def _steps_of_running_tasks(run: Run, variant: Variant) -> Iterator[Run]:
     for index, attempt in enumerate(run.running):
         if attempt.step in ENDED:
             continue
-        for kafka, moved, taken_over in step(variant, run.kafka, attempt):
+        for kafka, moved, taken_over in _outcomes(variant, run.kafka, attempt):
             running = put(_take_over(run.running, taken_over), index, moved)
             zombies = _sorted(_take_over(run.zombies, taken_over), kafka)
             yield run._replace(kafka=kafka, running=running, zombies=zombies)
@@ -378,7 +386,7 @@ def _steps_of_running_tasks(run: Run, variant: Variant) -> Iterator[Run]:
 
 def _steps_of_zombies(run: Run, variant: Variant) -> Iterator[Run]:
     for index, attempt in enumerate(run.zombies):
-        for kafka, moved, taken_over in step(variant, run.kafka, attempt):
+        for kafka, moved, taken_over in _outcomes(variant, run.kafka, attempt):
             zombies = _sorted(put(_take_over(run.zombies, taken_over), index, moved), kafka)
             yield run._replace(
                 kafka=kafka, running=_take_over(run.running, taken_over), zombies=zombies

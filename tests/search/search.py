@@ -47,9 +47,10 @@ def search(variant: Variant, bounds: Bounds) -> Result:
     while queue:
         run = queue.popleft()
         for after in next_states(run, variant, bounds):
-            if after in came_from:
+            known = len(came_from)
+            came_from.setdefault(after, run)  # hashes a state, which takes long, only once
+            if len(came_from) == known:
                 continue
-            came_from[after] = run
             wrong = violation(after, variant, bounds)
             if wrong:
                 seconds = time.monotonic() - began
