@@ -11,7 +11,7 @@ from streams import direct, write_by_format
 from suspension import suspended
 from waiting import wait_until
 
-SPARK_SECONDS = 20.0  # for what Spark itself does around a task and its failure, on a very busy machine
+SPARK_SECONDS = 20.0  # for what Spark does around a task and its failure, on a very busy machine
 
 
 def rows(spark, count, text="x"):
