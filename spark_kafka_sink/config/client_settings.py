@@ -136,6 +136,7 @@ def translate(
     settings = _without_ignored(settings, notices)
     settings = {name: read_setting(name, value) for name, value in settings.items()}
     settings = java_security.without_unused_login(settings, oauth_callback, notices)
+    settings = java_security.without_unused_tls(settings, notices)
     if msk_iam.is_wanted(settings):
         settings = msk_iam.translate_login(settings, oauth_callback, notices)
         oauth_callback = msk_iam.CALLBACK

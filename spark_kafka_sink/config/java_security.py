@@ -94,6 +94,18 @@ def without_unused_login(
     return {name: value for name, value in settings.items() if name not in names}
 
 
+def without_unused_tls(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
+    """``settings`` without those for TLS, if the protocol has none: Java does not read them."""
+    protocol = settings.get("security.protocol", "PLAINTEXT")
+    if protocol.lower().endswith("ssl"):
+        return dict(settings)
+    for name in sorted(name for name in settings if name.startswith("ssl.")):
+        with_tls = "SASL_SSL" if protocol.lower().startswith("sasl") else "SSL"
+        reason = f"kafka.security.protocol={protocol} has no TLS; {with_tls} has"
+        notices.ignore(f"kafka.{name}", reason)
+    return {name: value for name, value in settings.items() if not name.startswith("ssl.")}
+
+
 def credentials(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
     """User name and password from the JAAS string; no InvalidOption shows the string."""
     if JAAS not in settings:
@@ -207,7 +219,7 @@ def java_trust_store(settings: Mapping[str, str]) -> dict[str, str]:
     return {**named, "ssl.truststore.type": kind}
 
 
-def key_store(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
+def key_store(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
     """Settings for a PEM or PKCS12 key store; of type JKS, see ``java_key_store``.
 
     Raises InvalidOption for other types, which says how to convert the store.
@@ -221,8 +233,6 @@ def key_store(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
     if kind == "PKCS12":
         return {_KEY_STORE: location}
     if kind == "JKS":
-        if not _has_tls(settings):
-            notices.ignore(f"kafka.{_KEY_STORE}", "kafka.security.protocol has no TLS")
         return {}
     raise InvalidOption(
         f"kafka.{_KEY_STORE}: this client cannot read a keystore of type {kind}. Convert it once: "
@@ -234,11 +244,9 @@ def key_store(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
 def java_key_store(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings of a key store of type JKS, Java's default, which the driver replaces.
 
-    They are its location and type, and its passwords. Nothing reads the store without TLS. Raises
-    InvalidOption if it has no password.
+    They are its location and type, and its passwords. Raises InvalidOption if it has no password.
     """
-    is_jks = _KEY_STORE in settings and _store_type(settings, "keystore") == "JKS"
-    if not is_jks or not _has_tls(settings):
+    if _KEY_STORE not in settings or _store_type(settings, "keystore") != "JKS":
         return {}
     if "ssl.keystore.password" not in settings:
         raise InvalidOption(
@@ -262,10 +270,6 @@ def key_store_conversion(location: str, kind: str) -> str:
         "-destkeystore store.p12 -deststoretype PKCS12; then set kafka.ssl.keystore.type=PKCS12 "
         f"and kafka.{_KEY_STORE}=store.p12, a file that all executors have"
     )
-
-
-def _has_tls(settings: Mapping[str, str]) -> bool:
-    return settings.get("security.protocol", "").lower().endswith("ssl")
 
 
 def _store_type(settings: Mapping[str, str], store: str) -> str:

@@ -88,4 +88,5 @@ def _longer(name: str, known: Collection[str]) -> str | None:
         for candidate in known
         if candidate.startswith(f"{name}.") or ("." in name and candidate.endswith(f".{name}"))
     ]
-    return min(longer, key=lambda candidate: (len(candidate), candidate), default=None)
+    # A store without more is meant to be its file.
+    return min(longer, key=lambda n: (not n.endswith(".location"), len(n), n), default=None)

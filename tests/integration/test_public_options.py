@@ -68,8 +68,6 @@ WANTED = {
     "wheel is rejected when it is made",
     r"^accepted here: .*(Invalid PEM keystore|private key is not specified)": "the clients read "
     "PEM text when they are made",
-    rf"^{_HERE}ssl.truststore.password: a PEM trust store": "also beside PLAINTEXT",
-    rf"^{_HERE}ssl.(keystore|truststore).location is empty": "also beside PLAINTEXT",
     # --- JAAS strings
     r"^accepted here, malformed in Java: [^;]*password=[^;]*$": "it lacks its semicolon",
     r"^accepted here, malformed in Java: .*\u00a0": "no-break spaces, from a page",

@@ -19,6 +19,7 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.setting_specs import setting_problem
 
+TLS = {"security.protocol": "ssl"}
 PEM_TRUST_STORE = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/s.pem"}
 PEM_KEY_STORE = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/s.pem"}
 JAAS = {
@@ -56,7 +57,7 @@ def beyond_defaults(settings: dict[str, str]) -> dict[str, str]:
     ],
 )
 def test_each_boolean_and_each_word_has_one_spelling_from_here_on(name, value, expected):
-    assert translate({name: value})[name] == expected
+    assert translate({**TLS, name: value})[name] == expected
 
 
 def test_defaults_are_safe_delivery_and_javas_partitioning_of_keys():
@@ -109,7 +110,7 @@ def test_a_client_id_that_would_spoil_the_clients_statistics_is_changed(value):
     ],
 )
 def test_setting_with_the_same_name_passes(name, value):
-    assert beyond_defaults({name: f" {value} "}) == {name: value}
+    assert beyond_defaults({**TLS, name: f" {value} "}) == {**TLS, name: value}
 
 
 @pytest.mark.parametrize("value", ["0", "1", "+16384", "1000000"])
@@ -146,7 +147,7 @@ PASSWORDS = [
      "sasl.oauthbearer.assertion.private.key.passphrase"],
 )  # fmt: skip
 def test_a_password_is_taken_as_it_is_but_for_a_final_line_break(name, value, expected):
-    assert beyond_defaults({name: value}) == {name: expected}
+    assert beyond_defaults({**TLS, name: value}) == {**TLS, name: expected}
 
 
 def test_a_password_in_a_jaas_string_is_taken_as_it_is():
@@ -209,7 +210,7 @@ def test_a_password_in_a_jaas_string_is_taken_as_it_is():
     ],
 )  # fmt: skip
 def test_java_setting_is_translated_for_the_client(settings, expected):
-    assert beyond_defaults(settings) == expected
+    assert beyond_defaults({**TLS, **settings}) == {**TLS, **expected}
 
 
 # All settings of ProducerConfig in Kafka 4.3.
@@ -277,7 +278,7 @@ def test_the_time_between_attempts_to_connect_is_constant_unless_a_maximum_is_gi
 
 
 def test_cipher_suites_are_rejected_because_they_would_not_restrict_every_version_of_tls():
-    message = rejection({"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"})
+    message = rejection({**TLS, "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"})
     assert "would restrict only TLS 1.2" in message
 
 
@@ -396,7 +397,7 @@ def test_whatever_the_value_only_invalid_option_is_raised(value):
     ids=" ".join,
 )
 def test_one_setting_under_two_names_is_rejected(settings):
-    assert "keep one" in rejection(settings)
+    assert "keep one" in rejection({**TLS, **settings})
 
 
 @pytest.mark.parametrize("other", ["20000000", "2000", "x"])
@@ -491,4 +492,10 @@ def test_the_client_accepts_what_the_producer_requires(buffer_memory):
 def test_no_setting_loads_native_code(name):
     """``ssl.providers`` would run it even while the settings are checked."""
     with pytest.raises(InvalidOption, match=f"kafka.{name}.* native code"):
-        parse({"kafka.bootstrap.servers": "a:1", f"kafka.{name}": "/tmp/no-such-engine.so"})
+        parse(
+            {
+                "kafka.bootstrap.servers": "a:1",
+                "kafka.security.protocol": "SSL",
+                f"kafka.{name}": "/tmp/no-such-engine.so",
+            }
+        )

@@ -138,12 +138,17 @@ def test_a_secret_that_contains_another_is_hidden_whole(monkeypatch):
     def answer(context):
         return [failed(context.settings["ssl.key.password"], context.settings["sasl.password"])]
 
+    login = {
+        "kafka.bootstrap.servers": "a:1",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "u",
+    }
     longer = {"kafka.sasl.password": "planted", "kafka.ssl.key.password": "planted-secret"}
     shorter = {"kafka.sasl.password": "planted-secret", "kafka.ssl.key.password": "planted"}
     monkeypatch.setattr(diagnosis, "CHECKS", (CHECKS[0], check_named("b", answer, ("options",))))
     for secrets in (longer, shorter):
-        options = {"kafka.bootstrap.servers": "a:1", "kafka.sasl.mechanism": "PLAIN", **secrets}
-        _, result = diagnose(options)
+        _, result = diagnose({**login, **secrets})
         assert (result.message, result.advice) == ("[hidden]", "[hidden]")
 
 

@@ -245,15 +245,34 @@ def test_a_jks_key_store_needs_a_password_as_in_java():
     assert "needs kafka.ssl.keystore.password, as in Java; set it, or set kafka.ssl.key" in message
 
 
-def test_a_jks_key_store_is_not_read_without_tls():
-    store = {"ssl.keystore.location": "/store.jks", "ssl.keystore.password": "p"}
-    assert "ssl.keystore.location" not in translate(store)
-    (warning,) = warnings(store)
-    assert "kafka.ssl.keystore.location (kafka.security.protocol has no TLS)" in warning
+@pytest.mark.parametrize(
+    ("protocol", "with_tls"), [({}, "SSL"), ({"security.protocol": "sasl_plaintext"}, "SASL_SSL")]
+)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ssl.keystore.location": "/store.jks"},
+        {"ssl.keystore.location": " ", "ssl.keystore.password": "p"},
+        {"ssl.truststore.location": "/ca.pem", "ssl.ca.location": "/other.pem"},
+        {"ssl.truststore.password": "p", "ssl.truststore.type": "PEM"},
+        {"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"},
+    ],
+    ids=" ".join,
+)
+def test_settings_of_tls_are_not_even_read_without_it(settings, protocol, with_tls):
+    """As in Java."""
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
+    settings |= {**protocol, **(login if protocol else {})}
+    assert not {name for name in translate(settings) if name.startswith("ssl.")}
+    (warning,) = warnings(settings)
+    ignored = ", ".join(f"kafka.{name}" for name in sorted(settings) if name.startswith("ssl."))
+    written = protocol.get("security.protocol", "PLAINTEXT")
+    reason = f"kafka.security.protocol={written} has no TLS; {with_tls} has"
+    assert f"{ignored} ({reason})" in warning
 
 
 def test_a_key_store_of_another_type_is_rejected_with_the_command_that_converts_it():
-    message = rejection({"ssl.keystore.location": "/a store", "ssl.keystore.type": "bcfks"})
+    message = rejection({**TLS, "ssl.keystore.location": "/a store", "ssl.keystore.type": "bcfks"})
     assert (
         "kafka.ssl.keystore.location: this client cannot read a keystore of type BCFKS" in message
     )
@@ -264,9 +283,9 @@ def test_a_key_store_of_another_type_is_rejected_with_the_command_that_converts_
 @pytest.mark.parametrize("name", ["client.p12", "CLIENT.PFX"])
 def test_a_key_store_without_a_type_is_pkcs12_if_its_name_says_so(name):
     """Java's default is JKS, but its reader of JKS also reads PKCS12."""
-    settings = {"ssl.keystore.location": f"/{name}", "ssl.keystore.password": "hunter2"}
+    settings = {**TLS, "ssl.keystore.location": f"/{name}", "ssl.keystore.password": "hunter2"}
     assert translate(settings)["ssl.keystore.location"] == f"/{name}"
-    jks = translate({**TLS, **settings, "ssl.keystore.type": "JKS"})
+    jks = translate({**settings, "ssl.keystore.type": "JKS"})
     assert jks["ssl.keystore.type"] == "JKS"
 
 
@@ -286,7 +305,7 @@ def test_a_key_store_without_a_type_is_pkcs12_if_its_name_says_so(name):
 )
 @pytest.mark.parametrize("others", [{}, {"ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM"}])
 def test_an_empty_store_is_rejected_by_name(name, others):
-    assert rejection({name: " ", **others}).startswith(f"kafka.{name} is empty")
+    assert rejection({**TLS, name: " ", **others}).startswith(f"kafka.{name} is empty")
 
 
 @pytest.mark.parametrize(
@@ -294,7 +313,7 @@ def test_an_empty_store_is_rejected_by_name(name, others):
     ["ssl.key.location", "ssl.keystore.location", "sasl.oauthbearer.assertion.private.key.file"],
 )
 def test_pem_in_place_of_a_file_is_rejected_and_not_shown(name):
-    message = rejection({name: "-----BEGIN PRIVATE KEY----- hunter2"})
+    message = rejection({**TLS, name: "-----BEGIN PRIVATE KEY----- hunter2"})
     assert message.startswith(f"kafka.{name} is PEM text")
     assert "hunter2" not in message
 

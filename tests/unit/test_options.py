@@ -266,6 +266,8 @@ def test_include_headers_is_accepted_without_effect(value):
         ("kafka.compresion.type", "kafka.compression.type"),
         ("kafka.sasl.jaas.conf", "kafka.sasl.jaas.config"),
         ("kafka.truststore.location", "kafka.ssl.truststore.location"),
+        ("kafka.ssl.truststore", "kafka.ssl.truststore.location"),
+        ("kafka.ssl.keystore", "kafka.ssl.keystore.location"),
         ("kafka.lient.rack", "kafka.client.rack"),
         ("kafka.max.blok.ms", "kafka.max.block.ms"),
         ("kafka.metadata.max.idle", "kafka.metadata.max.idle.ms"),

@@ -54,6 +54,9 @@ sys.exit({exit_code})
 """
 
 
+TLS = {"security.protocol": "SSL"}
+
+
 @pytest.fixture
 def java(tmp_path, monkeypatch):
     """Installs a Java with that output; returns a function for arguments and passwords so far."""
@@ -78,7 +81,11 @@ def store(tmp_path):
     """Settings for a store whose name has a space."""
     path = tmp_path / "trust store.jks"
     path.write_text("1")
-    return {"ssl.truststore.location": str(path), "ssl.truststore.password": PASSWORD}
+    return {
+        **TLS,
+        "ssl.truststore.location": str(path),
+        "ssl.truststore.password": PASSWORD,
+    }
 
 
 def pem(settings):
@@ -136,7 +143,7 @@ def test_java_gets_the_type_that_the_options_name(java, store, type_, kind):
 
 def test_a_pem_file_stays_a_file(java):
     calls = java("")
-    client = translate({"ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM"})
+    client = translate({**TLS, "ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM"})
     assert client["ssl.ca.location"] == "/ca.pem"
     assert calls() == []
 
@@ -184,7 +191,7 @@ def test_without_a_java_the_command_that_converts_the_store_is_named_too(
     ("location", "reason"), [("/none.jks", "No such file"), ("/tmp", "it is not a file")]
 )
 def test_a_store_that_is_not_there_is_named(location, reason):
-    message = rejection({"ssl.truststore.location": location})
+    message = rejection({**TLS, "ssl.truststore.location": location})
     assert f"location={location} cannot be read as JKS with the driver's Java: {reason}" in message
 
 
