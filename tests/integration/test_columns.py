@@ -143,7 +143,11 @@ def test_a_missing_or_null_timestamp_is_the_time_of_sending(spark, bootstrap_ser
     assert all(before - 1 <= r.timestamp_ms <= after for r in records)
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
+@pytest.mark.parametrize(
+    "zone",
+    [*(pytest.param(zone, marks=pytest.mark.slow) for zone in ("UTC", "Europe/Berlin")),
+     "America/New_York"],
+)  # fmt: skip
 def test_what_the_error_about_a_timestamp_advises_makes_it_the_time_of_sending(
     spark, write, bootstrap_servers, topics, zone
 ):

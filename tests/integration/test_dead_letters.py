@@ -495,7 +495,7 @@ def mixed_rows(spark, names):
     )
 
 
-@pytest.mark.parametrize("mode", ["format", "foreach_batch"])
+@pytest.mark.parametrize("mode", ["format", pytest.param("foreach_batch", marks=pytest.mark.slow)])
 def test_each_of_100_000_rows_is_in_its_topic_or_a_dead_letter(
     spark, own_topics, options, dead_letter_topic, mode
 ):

@@ -53,7 +53,11 @@ def batch(spark, topics, topic, tmp_path, way):
 # Before the first row, around the end of the first Arrow batch, in the middle, at the last row.
 @pytest.mark.parametrize(
     ("way", "position"),
-    [*(("format", position) for position in (0, 10, 2_000, -1)), ("foreach_batch", 10)],
+    [
+        ("format", 0),
+        *(pytest.param("format", row, marks=pytest.mark.slow) for row in (10, 2_000, -1)),
+        ("foreach_batch", 10),
+    ],
 )
 def test_a_query_that_fails_at_a_row(batch, position):
     row = batch.rows_of(0)[position]

@@ -305,7 +305,7 @@ def start(words, sink, tmp_path, way, partitions=2):
     return run(writer, tmp_path)
 
 
-@pytest.mark.parametrize("way", ["format", "foreach_batch"])
+@pytest.mark.parametrize("way", ["format", pytest.param("foreach_batch", marks=pytest.mark.slow)])
 def test_a_query_that_repeats_a_micro_batch_and_one_with_an_older_checkpoint(
     spark, sink, tmp_path, way
 ):

@@ -222,7 +222,9 @@ QUERY_SECONDS = 300
 
 
 @pytest.mark.parametrize(
-    ("way", "has_schema"), [("format", True), ("foreach_batch", False)], ids=["format", "batch"]
+    ("way", "has_schema"),
+    [("format", True), pytest.param("foreach_batch", False, marks=pytest.mark.slow)],
+    ids=["format", "batch"],
 )
 def test_every_row_of_a_repeated_micro_batch_is_there_once(spark, sink, tmp_path, way, has_schema):
     folder = tmp_path / "rows"

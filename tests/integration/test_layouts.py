@@ -18,6 +18,7 @@ from suspension import suspended
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.errors import PartitionsChanged, ReplayDiffers
 
+SLOW = pytest.mark.slow
 ROWS = ["a", "b", "c", "d", "e", "f"]
 
 
@@ -70,7 +71,9 @@ def test_a_micro_batch_that_is_begun_and_partly_committed(sink, batch_id, begun,
     assert sink.committed() == sorted(expected)
 
 
-@pytest.mark.parametrize(("batch_id", "begun", "other"), [(0, 2, 3), (1, 3, 2)])
+@pytest.mark.parametrize(
+    ("batch_id", "begun", "other"), [(0, 2, 3), pytest.param(1, 3, 2, marks=SLOW)]
+)
 def test_old_attempts_that_are_alive_commit_nothing_after_a_change(sink, batch_id, begun, other):
     for earlier in range(batch_id):
         complete(sink, earlier, begun)
@@ -106,7 +109,8 @@ def test_a_lower_number_leaves_no_transaction_open(sink):
 
 
 @pytest.mark.parametrize(
-    ("point", "following"), [("claiming", 2), ("claim opened", 3), ("claim settled", 2)]
+    ("point", "following"),
+    [("claiming", 2), ("claim opened", 3), pytest.param("claim settled", 2, marks=SLOW)],
 )
 def test_a_claim_whose_task_dies_is_taken_over(sink, point, following):
     complete(sink, 0, 2)
@@ -115,7 +119,9 @@ def test_a_claim_whose_task_dies_is_taken_over(sink, point, following):
     assert sink.committed() == sorted(rows(0) + rows(1))
 
 
-@pytest.mark.parametrize("point", ["claiming", "claim opened", "claim settled"])
+@pytest.mark.parametrize(
+    "point", ["claiming", "claim opened", pytest.param("claim settled", marks=SLOW)]
+)
 def test_a_claim_whose_task_sleeps_and_wakes_later_changes_nothing(sink, point):
     complete(sink, 0, 2)
     zombie = process(sink, 1, 0, 3, point)
@@ -198,7 +204,9 @@ def test_a_query_with_other_partitions_cannot_continue_one_with_more_than_its_op
     assert sink.committed() == sorted(rows(0) + rows(1))
 
 
-@pytest.mark.parametrize(("way", "mistaken"), [("format", 1), ("foreach_batch", 3)])
+@pytest.mark.parametrize(
+    ("way", "mistaken"), [("format", 1), pytest.param("foreach_batch", 3, marks=SLOW)]
+)
 def test_a_query_that_was_started_with_a_mistaken_number(spark, sink, tmp_path, way, mistaken):
     folder = tmp_path / "words"
 
@@ -218,7 +226,7 @@ def test_a_query_that_was_started_with_a_mistaken_number(spark, sink, tmp_path, 
 # --- foreach_batch repartitions -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", [["value"], ["key", "value"]])
+@pytest.mark.parametrize("columns", [["value"], pytest.param(["key", "value"], marks=SLOW)])
 def test_foreach_batch_keeps_the_number_of_the_checkpoint(spark, sink, tmp_path, columns):
     del sink.options["exactly.once.partitions"]
     words, checkpoint = tmp_path / "words", tmp_path / "checkpoint"
@@ -253,8 +261,10 @@ def test_foreach_batch_with_a_number_leaves_the_partitions_as_they_are(spark, si
 @pytest.mark.parametrize(
     "shape",
     [
-        lambda batch: batch.persist(),
-        lambda batch: batch.repartition("key").sortWithinPartitions("value"),
+        pytest.param(lambda batch: batch.persist(), marks=SLOW),
+        pytest.param(
+            lambda batch: batch.repartition("key").sortWithinPartitions("value"), marks=SLOW
+        ),
         lambda batch: batch.groupBy("key").agg(F.max("value").alias("value")),
     ],
     ids=["persist", "repartition and sort", "groupBy"],
