@@ -266,8 +266,10 @@ class BadBatches:
             return  # OPEN
         if self.state(topic) is not BatchState.UNPROVEN:
             return
-        proof = self._proofs[topic]
-        proof.passed_bytes += request.batch_bytes
+        proof, size = self._proofs[topic], request.batch_bytes
+        if len(messages) == 1:  # which may be larger than the limit that its request was divided by
+            size = max(size, int(partition_bytes(messages.partitioned)[0]))
+        proof.passed_bytes += size
         if proof.passed_bytes > proof.accepted_bytes:
             sizes = least_partition_bytes(messages.partitioned).tolist()
             partitions = messages.partitioned.partitions.tolist()
