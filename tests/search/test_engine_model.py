@@ -16,6 +16,7 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
+    run_state_machine_as_test,
 )
 from strict_client import StrictClient, StrictTopic
 
@@ -218,5 +219,8 @@ class Programs(RuleBasedStateMachine):
                 assert places == sorted(places), (topic, partition, places)
 
 
-TestPrograms = Programs.TestCase
-TestPrograms.settings = settings(max_examples=200, stateful_step_count=30, deadline=None, report_multiple_bugs=False)
+@pytest.mark.parametrize("programs", [100, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_order_accounting_and_memory_hold_in_any_program(programs):
+    run_state_machine_as_test(
+        Programs, settings=settings(max_examples=programs, stateful_step_count=25)
+    )

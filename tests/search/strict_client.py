@@ -8,7 +8,7 @@ rejected. Records without a partition wait until the client has the topic's meta
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -63,7 +63,7 @@ class StrictClient:
         self._held: set[tuple[str, int]] = set()
         self._unreported: Counter[str] = Counter()
         #: what must be true of a topic before it gets records
-        self.is_sendable = lambda topic: True
+        self.is_sendable: Callable[[str], bool] = lambda _topic: True
 
     # --- what the engine calls -------------------------------------------------------------------
 
@@ -133,6 +133,7 @@ class StrictClient:
         self.topics[topic].is_known_to_client = True
         for partition, record in self._unassigned.pop(topic, deque()):
             self._queues[topic, partition].append(record)
+            self._cut_at_random(topic, partition)
 
     def _cut_at_random(self, topic: str, partition: int) -> None:
         if self._random.random() < 0.2:
@@ -174,7 +175,7 @@ class StrictClient:
     @property
     def places(self) -> list[tuple[str, int]]:
         """The topics and partitions with records."""
-        return sorted({place for place in (*self._queues, *self._in_flight)})
+        return sorted(self._queues.keys() | self._in_flight.keys())
 
 
 def _batch_bytes(records: Sequence[QueuedRecord]) -> int:
