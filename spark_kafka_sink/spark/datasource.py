@@ -33,6 +33,7 @@ from spark_kafka_sink.spark.private_api import (
     error_condition,
     has_data_sources,
     is_classic,
+    keep_active,
     require_data_sources,
 )
 from spark_kafka_sink.spark.schema_check import (
@@ -159,8 +160,9 @@ def register(spark: SparkSession) -> None:
 
     Call it where the wheel is not installed (otherwise Spark finds the format through the installed
     module ``pyspark_kafka_nb``), and once in every thread of your own that writes: Spark looks for
-    Python data sources in the calling thread's active session, and only the main thread has one,
-    until Ctrl-C interrupts a call of Spark. After ``patch_pyspark`` it is not necessary.
+    Python data sources in the calling thread's active session, and only the main thread has one.
+    Without this call, Ctrl-C costs the main thread that session, too, if it interrupts a call of
+    Spark. After ``patch_pyspark`` it is not necessary.
 
     Issues a UserWarning if the session has ``spark.speculation``, or kills Python workers that wait
     for brokers (``spark.python.worker.killOnIdleTimeout``). Raises KafkaSinkError before
@@ -168,6 +170,8 @@ def register(spark: SparkSession) -> None:
     """
     require_data_sources()
     make_known(spark)
+    if is_classic(spark):
+        keep_active(spark)
     warn_of_speculation(spark)
     warn_of_idle_timeout(spark)
 
