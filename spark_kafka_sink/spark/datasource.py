@@ -21,10 +21,9 @@ from spark_kafka_sink.spark.micro_batch import (
     prepare_reports,
     prepare_serializer,
     warn_of_columns,
-    warn_of_idle_timeout,
     warn_of_log_append_time,
     warn_of_options,
-    warn_of_speculation,
+    warn_of_session,
 )
 from spark_kafka_sink.spark.private_api import (
     activate,
@@ -172,8 +171,7 @@ def register(spark: SparkSession) -> None:
     make_known(spark)
     if is_classic(spark):
         keep_active(spark)
-    warn_of_speculation(spark)
-    warn_of_idle_timeout(spark)
+    warn_of_session(spark)
 
 
 def make_known(spark: SparkSession) -> None:

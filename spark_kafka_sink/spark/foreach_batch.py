@@ -29,11 +29,10 @@ from spark_kafka_sink.spark.micro_batch import (
     prepare_reports,
     prepare_serializer,
     warn_of_columns,
-    warn_of_idle_timeout,
     warn_of_log_append_time,
     warn_of_old_records,
     warn_of_options,
-    warn_of_speculation,
+    warn_of_session,
     write_batch_marker,
 )
 from spark_kafka_sink.spark.schema_check import check_schema, used_columns
@@ -100,8 +99,7 @@ def foreach_batch(
         if batch_id is None:
             check_for_batch(parsed)
         if is_first:
-            warn_of_speculation(batch.sparkSession)
-            warn_of_idle_timeout(batch.sparkSession, parsed)
+            warn_of_session(batch.sparkSession, parsed)
         try:
             sequence.begin(_run(batch.sparkSession, parsed), batch_id)
             batch = _with_known_types(batch, parsed)
