@@ -43,6 +43,19 @@ class Advice(Enum):
         "its max.message.bytes",
         "`MSG_SIZE_TOO_LARGE` with a partition (`TransactionFailed`)",
     )
+    DEAD_LETTER_IS_TOO_LARGE = (
+        "A dead letter is larger than the topic for them allows, because it adds headers to its "
+        "record",
+        "Raise the max.message.bytes of dead.letter.topic, to some kilobytes more than "
+        "kafka.max.request.size; doctor names the number",
+        "`the dead letter of`, with `MSG_SIZE_TOO_LARGE`",
+    )
+    DEAD_LETTER_WITHOUT_KEY = (
+        "The topic for dead letters is compacted, and a row without a key becomes a dead letter "
+        "without one; or another rule of the brokers does not allow dead letters",
+        "Set cleanup.policy=delete for dead.letter.topic, or name another topic",
+        "`the dead letter of`, with `INVALID_RECORD`",
+    )
     INVALID_TIMESTAMP = (
         f"A {_TIMESTAMP}",
         "Correct the column that timestamp.column names or, without it, the clock of the worker",

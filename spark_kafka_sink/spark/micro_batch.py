@@ -56,11 +56,11 @@ def session_problems(
 def _speculation(spark: SparkSession) -> tuple[str, str] | None:
     if _first_set(spark, (_SPECULATION,)).lower() != "true":
         return None
-    return (
+    problem = (
         f"{_SPECULATION} is true: Spark runs slow tasks a second time, and records that both "
-        "attempts write are duplicated although no task failed",
-        f"Start the application with {_SPECULATION}=false",
+        "attempts write are duplicated although no task failed"
     )
+    return problem, f"Start the application with {_SPECULATION}=false"
 
 
 def _idle_timeout(spark: SparkSession, options: SinkOptions | None) -> tuple[str, str] | None:
@@ -74,13 +74,16 @@ def _idle_timeout(spark: SparkSession, options: SinkOptions | None) -> tuple[str
     seconds = _first_set(spark, _IDLE_SECONDS)
     if not kills or not seconds.isdecimal() or not 0 < int(seconds) * 1000 <= waits[longest]:
         return None
-    return (
+    problem = (
         f"{_KILL_ON_IDLE_TIMEOUT}=true and {_IDLE_TIMEOUT_SECONDS}={seconds}: Spark kills a task "
         "that waits for brokers that long, with a part of its rows in Kafka, and the next attempt "
-        "writes them again",
-        f"Set {_KILL_ON_IDLE_TIMEOUT}=false, or more seconds than a whole task takes, at least "
-        f"than {longest}={waits[longest]} (ms)",
+        "writes them again"
     )
+    remedy = (
+        f"Set {_KILL_ON_IDLE_TIMEOUT}=false, or more seconds than a whole task takes, at least "
+        f"than {longest}={waits[longest]} (ms)"
+    )
+    return problem, remedy
 
 
 def _first_set(spark: SparkSession, names: tuple[str, ...]) -> str:
