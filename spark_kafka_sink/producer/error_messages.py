@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from spark_kafka_sink.advice import CERTIFICATE_ALERT, Advice, advice_on, describe, explain
+from spark_kafka_sink.advice import (
+    CERTIFICATE_ALERT,
+    Advice,
+    advice_on,
+    describe,
+    explain,
+    lasting_advice_on,
+)
 from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE, BlockBudget
 from spark_kafka_sink.errors import (
     BufferExhausted,
@@ -30,6 +37,13 @@ _DEAD_LETTER_ADVICE: dict[int, Advice] = {
     ErrorCode.MSG_SIZE_TOO_LARGE: Advice.DEAD_LETTER_IS_TOO_LARGE,
     ErrorCode.INVALID_RECORD: Advice.DEAD_LETTER_WITHOUT_KEY,
 }
+#: why brokers give no producer id
+_NO_PRODUCER_ID = (
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.PRODUCER_FENCED,
+)
 _NO_IDEMPOTENCE = "Idempotent producer not supported"  # librdkafka's text
 
 
@@ -62,7 +76,7 @@ def no_metadata(
     waited = f"{budget.metadata_seconds:g} s ({budget.metadata_option})"
     if code in NON_RETRIABLE_TOPIC_ERRORS:
         return _topic_unavailable(topic, code)
-    if advice_on(code) is not None:
+    if lasting_advice_on(code) is not None:
         return _topic_unavailable(topic, code, f", still after {waited}")
     answer = f": {describe(code)}" if code else ""
     return MetadataTimeout(
@@ -96,7 +110,7 @@ def deadline_exceeded(
     lacking = ""
     if waiting is not None:
         topic, code = waiting
-        if advice_on(code) is not None:
+        if lasting_advice_on(code) is not None:
             return _topic_unavailable(topic, code, f", still after {waited}")
         answer = f": {describe(code)}" if code else ""
         lacking = f"; topic {topic} has no metadata yet{answer}"
@@ -145,8 +159,9 @@ def rejection_reason(
     """
     place = f"topic {topic}" + (f" partition {partition}" if partition >= 0 else "")
     # Without a producer id the client drops all records, and their own code does not say why.
-    if error_text(ErrorCode.CLUSTER_AUTHORIZATION_FAILED) in broker_error:
-        advice = Advice.CLUSTER_AUTHORIZATION_FAILED
+    refusal = next((c for c in _NO_PRODUCER_ID if error_text(c) in broker_error), None)
+    if refusal is not None:
+        advice = advice_on(refusal)
     elif _NO_IDEMPOTENCE in broker_error:
         advice = Advice.IDEMPOTENCE_UNSUPPORTED
     elif advice is None and partition == UNASSIGNED and code == ErrorCode.MSG_SIZE_TOO_LARGE:

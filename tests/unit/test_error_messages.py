@@ -135,6 +135,11 @@ def test_a_dead_letter_that_was_not_sent_in_time_is_not_called_rejected():
             "IdempotentWrite on the cluster; or set kafka.enable.idempotence=false",
         ),
         (
+            ErrorCode.PURGE_QUEUE,
+            "Failed to acquire idempotence PID: Broker: Transactional Id authorization failed",
+            "Grant this user Write and Describe on transactional ids",
+        ),
+        (
             ErrorCode.MSG_TIMED_OUT,
             "Idempotent producer not supported by any of the 1 connected broker(s)",
             "Set kafka.enable.idempotence=false, or upgrade",
