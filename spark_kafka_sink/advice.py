@@ -43,6 +43,19 @@ class Advice(Enum):
         "its max.message.bytes",
         "`MSG_SIZE_TOO_LARGE` with a partition (`TransactionFailed`)",
     )
+    DEAD_LETTER_IS_TOO_LARGE = (
+        "A dead letter is larger than the topic for them allows, because it adds headers to its "
+        "record",
+        "Raise the max.message.bytes of dead.letter.topic, to some kilobytes more than "
+        "kafka.max.request.size; doctor names the number",
+        "`the dead letter of`, with `MSG_SIZE_TOO_LARGE`",
+    )
+    DEAD_LETTER_WITHOUT_KEY = (
+        "The topic for dead letters is compacted, and a row without a key becomes a dead letter "
+        "without one; or another rule of the brokers does not allow dead letters",
+        "Set cleanup.policy=delete for dead.letter.topic, or name another topic",
+        "`the dead letter of`, with `INVALID_RECORD`",
+    )
     INVALID_TIMESTAMP = (
         f"A {_TIMESTAMP}",
         "Correct the column that timestamp.column names or, without it, the clock of the worker",
@@ -62,6 +75,15 @@ class Advice(Enum):
         "The brokers do not support the compression",
         "Set kafka.compression.type to none, or to a type that they support",
     )
+    _INVALID_DIFFERENT_RECORD = (
+        "Another record of the same batch was rejected",
+        "Look for that record's error; or let such records become dead letters "
+        "(on.record.error=dead-letter)",
+    )
+    RECORD_LIST_TOO_LARGE = (
+        "A batch of records is larger than a segment of the topic may be",
+        "Raise the topic's segment.bytes",
+    )
     UNSUPPORTED_FOR_MESSAGE_FORMAT = (
         "The brokers, or the topic's message.format.version, lack what the records have: their "
         "compression, their headers, or an idempotent producer",
@@ -69,9 +91,35 @@ class Advice(Enum):
         "kafka.enable.idempotence=false",
         "`UNSUPPORTED_FOR_MESSAGE_FORMAT`; with headers, also `UNKNOWN`",
     )
+    INVALID_REQUIRED_ACKS = (
+        "The brokers do not support this kafka.acks",
+        "Set kafka.acks=all",
+    )
+    INVALID_REQUEST = (
+        "Client and brokers do not understand each other: their versions differ too much, or "
+        "something between them changes the messages",
+        "Look in the log of the partition's leader; upgrade the older one, or connect without what "
+        "is in between",
+    )
     UNSUPPORTED_VERSION = (
         "The brokers lack what the request needs, such as the compression of its records",
         "Set kafka.compression.type=none, or upgrade the brokers",
+    )
+    NOT_ENOUGH_REPLICAS = (
+        "Fewer replicas are in sync than the topic's min.insync.replicas, still after the last of "
+        "kafka.retries",
+        "Start the missing brokers, or lower min.insync.replicas; remove kafka.retries",
+    )
+    NOT_LEADER_FOR_PARTITION = (
+        "The partition's leader is starting, changing or failing, or its disk is, still after the "
+        "last of kafka.retries",
+        "Let Spark repeat the task; remove kafka.retries; if it happens often, look in the log of "
+        "the leader",
+    )
+    UNKNOWN = (
+        "The brokers have an error of their own",
+        "Look in the log of the partition's leader at that time",
+        "`UNKNOWN`, and every error of brokers that is not in this table",
     )
     _UNKNOWN_PARTITION = (
         "The column partition names a partition that the topic does not have, or the topic has "
@@ -94,22 +142,24 @@ class Advice(Enum):
         "`CLUSTER_AUTHORIZATION_FAILED`, `Cluster authorization failed`",
     )
     OUT_OF_ORDER_SEQUENCE_NUMBER = (
-        "The brokers no longer know this producer, because it was idle for longer than they "
-        "remember one (transactional.id.expiration.ms, producer.id.expiration.ms), or they lost "
-        "records",
+        "The brokers have lost records of this producer, for instance in an unclean leader "
+        "election, or forget a producer that is idle, as Redpanda does "
+        "(transactional_id_expiration_ms)",
         "Let Spark repeat the task: its next attempt sends all of them again with a new producer; "
         "raise that time on the brokers if this happens often",
-        "`OUT_OF_ORDER_SEQUENCE_NUMBER`, `INVALID_PRODUCER_ID_MAPPING`",
     )
-    INVALID_PRODUCER_ID_MAPPING = OUT_OF_ORDER_SEQUENCE_NUMBER
+    INVALID_PRODUCER_ID_MAPPING = (
+        "Exactly-once: the brokers have forgotten the transactional id, because it was idle for "
+        "longer than transactional.id.expiration.ms",
+        "Let Spark repeat the task: its next attempt sends all of them again with a new producer; "
+        "raise that time on the brokers if this happens often",
+    )
     INVALID_PRODUCER_EPOCH = (
         "The brokers have a newer epoch of this producer than it has itself",
         "Let Spark repeat the task: its next attempt sends all records again with a new producer. "
         "Exactly-once: if this happens often, two queries may use the same "
         "transactional.id.prefix or checkpoint: stop one of them",
-        "`INVALID_PRODUCER_EPOCH`, `PRODUCER_FENCED`",
     )
-    PRODUCER_FENCED = INVALID_PRODUCER_EPOCH
     IDEMPOTENCE_UNSUPPORTED = (
         "The brokers do not support idempotent producers",
         "Set kafka.enable.idempotence=false, or upgrade the brokers to Kafka 0.11 or later",
@@ -125,9 +175,7 @@ class Advice(Enum):
         "The topic does not exist, and the brokers did not create it: there may be fewer of them "
         "than default.replication.factor, or a topic whose name differs only in '.' and '_'",
         "Create it, or correct its name; doctor's check topic says what prevents it",
-        "`UNKNOWN_TOPIC_OR_PART`, `_UNKNOWN_TOPIC`",
     )
-    _UNKNOWN_TOPIC = UNKNOWN_TOPIC_OR_PART
     TOPICS_NOT_CREATED = (
         "These brokers do not create topics (auto.create.topics.enable=false)",
         "Create it, or correct its name",
@@ -155,6 +203,11 @@ class Advice(Enum):
         "The brokers' policy does not allow the records, or the new topic "
         "(create.topic.policy.class.name)",
         "Write or create them as the policy requires; whoever runs the brokers knows it",
+    )
+    THROTTLING_QUOTA_EXCEEDED = (
+        "The brokers limit how many topics this user may create in a time "
+        "(controller_mutation_rate)",
+        "Wait, or let somebody else create them",
     )
     CREATION_FORBIDDEN = (
         "This user may not create the topic",
@@ -449,6 +502,16 @@ class Advice(Enum):
         "them",
         "`TransactionFenced`",
     )
+    INVALID_TXN_STATE = (
+        "Exactly-once: the brokers cannot go on with the transaction",
+        "Let Spark repeat the task: its next attempt begins a new one. If that does not help, look "
+        "in the log of the transaction's coordinator",
+    )
+    OFFSET_METADATA_TOO_LARGE = (
+        "Exactly-once: an entry of the ledger is larger than the brokers allow "
+        "(offset.metadata.max.bytes)",
+        "Raise that setting to Kafka's default, 4096",
+    )
     TRANSACTION_TIMED_OUT = (
         "Exactly-once: the brokers abort a transaction that is open for longer than "
         "kafka.transaction.timeout.ms",
@@ -467,11 +530,49 @@ class Advice(Enum):
     def __init__(self, meaning: str, remedy: str, sign: str = "") -> None:
         self.meaning = meaning
         self.remedy = remedy
-        self.sign = sign or f"`{self.name}`"
+        self._sign = sign
+
+    @property
+    def sign(self) -> str:
+        """What users see, as Markdown: names of errors, unless it is something else."""
+        others = [f"`{name}`" for name in _SAME.get(self, "").split()]
+        return ", ".join([self._sign or f"`{self.name}`", *others])
 
     def __str__(self) -> str:
         return f"{self.meaning}. {self.remedy}"
 
+
+#: the same causes under further names of librdkafka's
+_SAME: dict[Advice, str] = {
+    Advice.INVALID_REQUEST: "INVALID_MSG_SIZE _BAD_MSG _BAD_COMPRESSION",
+    Advice.UNSUPPORTED_VERSION: "_UNSUPPORTED_FEATURE",
+    Advice.NOT_ENOUGH_REPLICAS: "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    Advice.NOT_LEADER_FOR_PARTITION: (
+        "LEADER_NOT_AVAILABLE REPLICA_NOT_AVAILABLE BROKER_NOT_AVAILABLE NETWORK_EXCEPTION "
+        "REQUEST_TIMED_OUT KAFKA_STORAGE_ERROR FENCED_LEADER_EPOCH UNKNOWN_LEADER_EPOCH "
+        "UNKNOWN_TOPIC_ID INCONSISTENT_TOPIC_ID NOT_CONTROLLER REBOOTSTRAP_REQUIRED "
+        "LISTENER_NOT_FOUND _TRANSPORT _TIMED_OUT _TIMED_OUT_QUEUE"
+    ),
+    Advice["_INCONSISTENT"]: "_GAPLESS_GUARANTEE",
+    Advice.OUT_OF_ORDER_SEQUENCE_NUMBER: "UNKNOWN_PRODUCER_ID",
+    Advice.INVALID_PRODUCER_EPOCH: "PRODUCER_FENCED",
+    Advice.UNKNOWN_TOPIC_OR_PART: "_UNKNOWN_TOPIC",
+    Advice.LOGIN_REJECTED: (
+        "_AUTHENTICATION SASL_AUTHENTICATION_FAILED UNSUPPORTED_SASL_MECHANISM ILLEGAL_SASL_STATE"
+    ),
+    Advice.TRANSACTION_FENCED: "_FENCED",
+    Advice.INVALID_TXN_STATE: (
+        "TRANSACTION_ABORTABLE CONCURRENT_TRANSACTIONS OPERATION_NOT_ATTEMPTED"
+    ),
+    Advice.OFFSET_METADATA_TOO_LARGE: "INVALID_COMMIT_OFFSET_SIZE",
+    Advice.COORDINATOR_IS_LATE: (
+        "COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS NOT_COORDINATOR _WAIT_COORD"
+    ),
+}
+_BY_NAME = {
+    **Advice.__members__,
+    **{name: advice for advice, names in _SAME.items() for name in names.split()},
+}
 
 #: what the texts of the client, of TLS and of HTTP libraries contain -> the first that fits
 _BY_TEXT = {
@@ -519,7 +620,25 @@ def settings_rejected(text: str) -> tuple[str, str]:
 
 def advice_on(code: int) -> Advice | None:
     """The row of an error of brokers or client, if it has one."""
-    return Advice.__members__.get(error_name(code))
+    return _BY_NAME.get(error_name(code))
+
+
+#: what waiting may fix
+_PASSING = frozenset(
+    {
+        Advice.NOT_ENOUGH_REPLICAS,
+        Advice.NOT_LEADER_FOR_PARTITION,
+        Advice.THROTTLING_QUOTA_EXCEEDED,
+        Advice.COORDINATOR_IS_LATE,
+        Advice.UNKNOWN,
+    }
+)
+
+
+def lasting_advice_on(code: int) -> Advice | None:
+    """The row of an error that waiting does not fix, if it has one."""
+    advice = advice_on(code)
+    return None if advice in _PASSING else advice
 
 
 def describe(code: int) -> str:
@@ -529,5 +648,5 @@ def describe(code: int) -> str:
 
 def explain(code: int, advice: Advice | None = None, note: str = "") -> str:
     """``describe``, the note, and advice: the given one, or what the table has."""
-    advice = advice or advice_on(code)
+    advice = advice or advice_on(code) or (Advice.UNKNOWN if code > 0 else None)
     return f"{describe(code)}{note}" + (f". {advice}" if advice else "")

@@ -58,8 +58,9 @@ class Delivery:
     rejected: int = 0
     #: the rows of those with timestamps
     rejected_rows: list[npt.NDArray[np.int64]] = field(default_factory=list)
-    #: about the first error
+    #: about the first error; which row its dead letter is for, if it is one
     too_large: TooLarge | None = None
+    dead_letter: str = ""
 
     @property
     def total_failed(self) -> int:

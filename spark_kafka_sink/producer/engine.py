@@ -288,7 +288,7 @@ class Engine:
             self.topics.await_answer(delivery.topic)
             self._send_again(delivery, failed)
         else:
-            self.deliveries.fail(delivery, failed)
+            self._fail(delivery, failed)
 
     def _on_rejection(
         self,
@@ -302,8 +302,17 @@ class Engine:
         if queue is not None and queue.accepts(delivery.topic, failed):
             self._send_dead_letters(queue, delivery, failed)
         else:
-            too_large = self._too_large(delivery, failed, is_batch=is_batch)
-            self.deliveries.fail(delivery, failed, too_large)
+            self._fail(delivery, failed, self._too_large(delivery, failed, is_batch=is_batch))
+
+    def _fail(
+        self, delivery: Delivery, failed: FailedRecords, too_large: TooLarge | None = None
+    ) -> None:
+        queue = self._dead_letters
+        if queue is not None and queue.has_rejected_letters(delivery.topic, failed):
+            delivery.dead_letter = delivery.dead_letter or queue.describe(
+                self.deliveries.records(failed)
+            )
+        self.deliveries.fail(delivery, failed, too_large)
 
     def _end_failure(self, delivery: Delivery, failed: FailedRecords) -> None:
         if failed.code in STALE_METADATA_ERRORS:
@@ -375,6 +384,16 @@ class DeadLetterQueue:
     def accepts(self, topic: str, failed: FailedRecords) -> bool:
         """Whether these are rejected records of another topic: only rejections have positions."""
         return bool(failed.positions) and topic != self._topic
+
+    def has_rejected_letters(self, topic: str, failed: FailedRecords) -> bool:
+        """Whether these are rejected records of the topic for dead letters."""
+        return bool(failed.positions) and topic == self._topic
+
+    def describe(self, letters: RecordColumns) -> str:
+        """The row of the first of these dead letters, and why it is one."""
+        from spark_kafka_sink.records.dead_letter import describe
+
+        return describe(letters)
 
     def rejected(
         self,

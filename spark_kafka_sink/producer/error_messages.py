@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from spark_kafka_sink.advice import CERTIFICATE_ALERT, Advice, advice_on, describe, explain
+from spark_kafka_sink.advice import (
+    CERTIFICATE_ALERT,
+    Advice,
+    advice_on,
+    describe,
+    explain,
+    lasting_advice_on,
+)
 from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE, BlockBudget
 from spark_kafka_sink.errors import (
     BufferExhausted,
@@ -11,6 +18,7 @@ from spark_kafka_sink.errors import (
     KafkaSinkError,
     MetadataTimeout,
     TopicUnavailable,
+    add_sentence,
 )
 from spark_kafka_sink.librdkafka.error_codes import (
     NON_RETRIABLE_TOPIC_ERRORS,
@@ -23,10 +31,18 @@ from spark_kafka_sink.producer.topic_metadata import MetadataWaits
 from spark_kafka_sink.records.partitioner import UNASSIGNED
 from spark_kafka_sink.report.delivery_report import ReportBuilder
 
-_DEAD_LETTER_TOPIC = (
-    "This topic is that of the option dead.letter.topic. Dead letters add headers to the record: "
-    "its max.message.bytes must be larger than that of the record's topic; and records without a "
-    "key become dead letters without a key, so it must not be compacted"
+_DEAD_LETTER_TOPIC = "This topic is that of the option dead.letter.topic"
+#: what else brokers reject a dead letter for is as with other records
+_DEAD_LETTER_ADVICE: dict[int, Advice] = {
+    ErrorCode.MSG_SIZE_TOO_LARGE: Advice.DEAD_LETTER_IS_TOO_LARGE,
+    ErrorCode.INVALID_RECORD: Advice.DEAD_LETTER_WITHOUT_KEY,
+}
+#: why brokers give no producer id
+_NO_PRODUCER_ID = (
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.PRODUCER_FENCED,
 )
 _NO_IDEMPOTENCE = "Idempotent producer not supported"  # librdkafka's text
 
@@ -45,7 +61,12 @@ def first_failure(
     if topic is None and deliveries.first_failed is not None:
         return delivery_failed(deliveries.first_failed, deliveries.report, dead_letter_topic)
     failure = waits.first_failure(budget.metadata_seconds, topic)
-    return None if failure is None else no_metadata(*failure, budget, deliveries.report)
+    if failure is None:
+        return None
+    error = no_metadata(*failure, budget, deliveries.report)
+    if error.topic == dead_letter_topic:
+        add_sentence(error, _DEAD_LETTER_TOPIC)
+    return error
 
 
 def no_metadata(
@@ -55,7 +76,7 @@ def no_metadata(
     waited = f"{budget.metadata_seconds:g} s ({budget.metadata_option})"
     if code in NON_RETRIABLE_TOPIC_ERRORS:
         return _topic_unavailable(topic, code)
-    if advice_on(code) is not None:
+    if lasting_advice_on(code) is not None:
         return _topic_unavailable(topic, code, f", still after {waited}")
     answer = f": {describe(code)}" if code else ""
     return MetadataTimeout(
@@ -89,7 +110,7 @@ def deadline_exceeded(
     lacking = ""
     if waiting is not None:
         topic, code = waiting
-        if advice_on(code) is not None:
+        if lasting_advice_on(code) is not None:
             return _topic_unavailable(topic, code, f", still after {waited}")
         answer = f": {describe(code)}" if code else ""
         lacking = f"; topic {topic} has no metadata yet{answer}"
@@ -110,21 +131,18 @@ def delivery_failed(
     if partition == UNASSIGNED and code in NON_RETRIABLE_TOPIC_ERRORS:
         # The client's own metadata showed this before our request was answered.
         return _topic_unavailable(delivery.topic, code)
+    advice = _DEAD_LETTER_ADVICE.get(code) if delivery.dead_letter else None
     reason = rejection_reason(
-        delivery.topic, partition, code, report.broker_error, delivery.too_large
+        delivery.topic, partition, code, report.broker_error, delivery.too_large, advice
+    )
+    if delivery.dead_letter:
+        reason = f"the dead letter of {delivery.dead_letter} was rejected too: {reason}"
+    failed = DeliveryFailed(
+        reason, topic=delivery.topic, partition=partition, code=error_name(code)
     )
     if delivery.topic == dead_letter_topic:
-        reason = f"{_dead_letter(report)} was rejected too: {reason}. {_DEAD_LETTER_TOPIC}"
-    return DeliveryFailed(reason, topic=delivery.topic, partition=partition, code=error_name(code))
-
-
-def _dead_letter(report: ReportBuilder) -> str:
-    """What was rejected, and why its records had been rejected before."""
-    causes = ", ".join(
-        f"{count} of topic {topic} ({name})"
-        for (topic, name), count in sorted(report.dead_letters.items())
-    )
-    return f"a dead letter{' (the task has rejected ' + causes + ')' if causes else ''}"
+        add_sentence(failed, _DEAD_LETTER_TOPIC)
+    return failed
 
 
 def rejection_reason(
@@ -133,18 +151,22 @@ def rejection_reason(
     code: int,
     broker_error: str = "",
     too_large: TooLarge | None = None,
+    advice: Advice | None = None,
 ) -> str:
-    """Why records were rejected; ``partition`` -1: before they had one."""
+    """Why records were rejected; ``partition`` -1: before they had one.
+
+    ``advice``: None for what the table has.
+    """
     place = f"topic {topic}" + (f" partition {partition}" if partition >= 0 else "")
-    advice = None
     # Without a producer id the client drops all records, and their own code does not say why.
-    if error_text(ErrorCode.CLUSTER_AUTHORIZATION_FAILED) in broker_error:
-        advice = Advice.CLUSTER_AUTHORIZATION_FAILED
+    refusal = next((c for c in _NO_PRODUCER_ID if error_text(c) in broker_error), None)
+    if refusal is not None:
+        advice = advice_on(refusal)
     elif _NO_IDEMPOTENCE in broker_error:
         advice = Advice.IDEMPOTENCE_UNSUPPORTED
-    elif partition == UNASSIGNED and code == ErrorCode.MSG_SIZE_TOO_LARGE:
+    elif advice is None and partition == UNASSIGNED and code == ErrorCode.MSG_SIZE_TOO_LARGE:
         advice = Advice.TOO_LARGE_FOR_CLIENT
-    elif too_large is not None and too_large.is_batch:
+    elif advice is None and too_large is not None and too_large.is_batch:
         advice = Advice.TOO_LARGE_FOR_TRANSACTION
     explained = explain(code, advice, _sizes(too_large, partition) + _last(broker_error))
     if advice is Advice.TOO_LARGE_FOR_CLIENT:

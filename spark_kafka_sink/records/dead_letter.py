@@ -63,6 +63,31 @@ def dead_letters(
     return letters
 
 
+def describe(records: RecordColumns) -> str:
+    """``micro-batch 7, partition 3, row 5 of topic t (INVALID_HEADER: ...)``: the first of them.
+
+    Empty if that is no dead letter of ours.
+    """
+    headers = records.take(np.zeros(1, dtype=np.int64)).headers
+    if headers is None:
+        return ""
+    texts = {}
+    added = range(-len(headers.other_buffers), 0)  # the last headers; the others are the row's
+    for position, buffer in zip(added, headers.other_buffers, strict=True):
+        name = headers.unique_names[headers.names[position]].decode()
+        address = int(headers.values.addresses[position])
+        start = address - buffer.ctypes.data
+        value = bytes(buffer[start : start + int(headers.values.lengths[position])])
+        texts[name.removeprefix(PREFIX)] = value.decode(errors="replace") if address else None
+    if not texts.keys() >= {"error", "message", "topic", "batch.id", "task.partition", "row"}:
+        return ""
+    partition = texts["task.partition"]
+    origin = Origin(None, texts["batch.id"], None if partition is None else int(partition))
+    topic = "" if texts["topic"] is None else f" of topic {texts['topic']}"
+    why, *_ = (texts["message"] or "").split(". ")
+    return f"{origin.place}, row {texts['row']}{topic} ({texts['error']}: {why})"
+
+
 def _has_new_timestamp(rejected: RejectedRecords, now_ms: int) -> npt.NDArray[np.bool_]:
     is_invalid = rejected.has(INVALID_TIMESTAMP)
     timestamps = rejected.records.timestamps_ms

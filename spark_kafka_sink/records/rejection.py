@@ -26,6 +26,14 @@ class Origin:
     task_partition: int | None = None
     stage: str | None = None
 
+    @property
+    def place(self) -> str:
+        """``micro-batch 7, partition 3``, as far as known."""
+        place = [f"micro-batch {self.batch_id}"] if self.batch_id is not None else []
+        if self.task_partition is not None:
+            place.append(f"partition {self.task_partition}")
+        return ", ".join(place) or "outside Spark"
+
 
 UNKNOWN_ORIGIN = Origin()
 

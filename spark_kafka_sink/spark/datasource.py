@@ -21,10 +21,9 @@ from spark_kafka_sink.spark.micro_batch import (
     prepare_reports,
     prepare_serializer,
     warn_of_columns,
-    warn_of_idle_timeout,
     warn_of_log_append_time,
     warn_of_options,
-    warn_of_speculation,
+    warn_of_session,
 )
 from spark_kafka_sink.spark.private_api import (
     activate,
@@ -33,6 +32,7 @@ from spark_kafka_sink.spark.private_api import (
     error_condition,
     has_data_sources,
     is_classic,
+    keep_active,
     require_data_sources,
 )
 from spark_kafka_sink.spark.schema_check import (
@@ -159,8 +159,9 @@ def register(spark: SparkSession) -> None:
 
     Call it where the wheel is not installed (otherwise Spark finds the format through the installed
     module ``pyspark_kafka_nb``), and once in every thread of your own that writes: Spark looks for
-    Python data sources in the calling thread's active session, and only the main thread has one,
-    until Ctrl-C interrupts a call of Spark. After ``patch_pyspark`` it is not necessary.
+    Python data sources in the calling thread's active session, and only the main thread has one.
+    Without this call, Ctrl-C costs the main thread that session, too, if it interrupts a call of
+    Spark. After ``patch_pyspark`` it is not necessary.
 
     Issues a UserWarning if the session has ``spark.speculation``, or kills Python workers that wait
     for brokers (``spark.python.worker.killOnIdleTimeout``). Raises KafkaSinkError before
@@ -168,8 +169,9 @@ def register(spark: SparkSession) -> None:
     """
     require_data_sources()
     make_known(spark)
-    warn_of_speculation(spark)
-    warn_of_idle_timeout(spark)
+    if is_classic(spark):
+        keep_active(spark)
+    warn_of_session(spark)
 
 
 def make_known(spark: SparkSession) -> None:

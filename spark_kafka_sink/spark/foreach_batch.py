@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.errors import PySparkValueError
+from pyspark.errors import AnalysisException, PySparkValueError
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
@@ -29,11 +29,10 @@ from spark_kafka_sink.spark.micro_batch import (
     prepare_reports,
     prepare_serializer,
     warn_of_columns,
-    warn_of_idle_timeout,
     warn_of_log_append_time,
     warn_of_old_records,
     warn_of_options,
-    warn_of_speculation,
+    warn_of_session,
     write_batch_marker,
 )
 from spark_kafka_sink.spark.schema_check import check_schema, used_columns
@@ -100,8 +99,7 @@ def foreach_batch(
         if batch_id is None:
             check_for_batch(parsed)
         if is_first:
-            warn_of_speculation(batch.sparkSession)
-            warn_of_idle_timeout(batch.sparkSession, parsed)
+            warn_of_session(batch.sparkSession, parsed)
         try:
             sequence.begin(_run(batch.sparkSession, parsed), batch_id)
             batch = _with_known_types(batch, parsed)
@@ -233,26 +231,35 @@ def _with_known_types(batch: DataFrame, options: SinkOptions) -> DataFrame:
     try:
         batch.schema  # noqa: B018 - whether it can be read
     except PySparkValueError:
+        used = used_columns(options.topic, options.timestamp_column)
         names = private_api.names_of_columns(batch)
         if names is None:
-            raise
-        used = used_columns(options.topic, options.timestamp_column)
-        batch = _select_used(batch, used, names)
-        unknown = [name for name in used if name in names and not _has_known_type(batch, name)]
+            is_known = {name: _has_known_type(batch, name) for name in used}
+            names = [name for name in used if is_known[name] is not None]
+            batch = batch.select([sql_name(name) for name in names])
+        else:
+            batch = _select_used(batch, used, names)
+            is_known = {name: _has_known_type(batch, name) for name in used if name in names}
+        unknown = [name for name in names if is_known.get(name) is False]
         if unknown:
             name = sql_name(unknown[0])
+            is_timestamp = unknown[0] == options.timestamp_column
+            instead = f"timestamp({name})" if is_timestamp else f"string({name}) or to_json({name})"
             raise InvalidSchema(
                 f"column {', '.join(unknown)} has a type for which this PySpark has no class; "
-                f"convert it, for instance timestamp({name}) or string({name})"
+                f"convert it, for instance {instead}"
             ) from None
     return batch
 
 
-def _has_known_type(batch: DataFrame, name: str) -> bool:
+def _has_known_type(batch: DataFrame, name: str) -> bool | None:
+    """Whether PySpark has a class for the column's type; None: there is no such column."""
     try:
         return bool(batch.select(sql_name(name)).schema)
     except PySparkValueError:
         return False
+    except AnalysisException:
+        return None
 
 
 def _select_used(batch: DataFrame, used: Collection[str], names: list[str]) -> DataFrame:

@@ -25,58 +25,65 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("spark_kafka_sink")
 
+_SPECULATION = "spark.speculation"
 _KILL_ON_IDLE_TIMEOUT = "spark.python.worker.killOnIdleTimeout"
 _IDLE_TIMEOUT_SECONDS = "spark.python.worker.idleTimeoutSeconds"
-
-
-def warn_of_speculation(spark: SparkSession) -> None:
-    """Issue a UserWarning, at our caller's caller, if the session has ``spark.speculation``.
-
-    It duplicates records without any failure. Does nothing if the session does not allow reading
-    that setting.
-    """
-    try:
-        is_on = str(spark.conf.get("spark.speculation", "false")).lower() == "true"
-    except PySparkException:
-        return
-    if is_on:
-        warnings.warn(
-            "spark.speculation is true: Spark runs slow tasks a second time, and records that "
-            "both attempts write are duplicated although no task failed. Start the application "
-            "with spark.speculation=false",
-            stacklevel=3,
-        )
-
-
 # The setting of the session's queries, and that of the application, which it defaults to.
 _KILLS_IDLE = ("spark.sql.execution.pyspark.udf.killOnIdleTimeout", _KILL_ON_IDLE_TIMEOUT)
 _IDLE_SECONDS = ("spark.sql.execution.pyspark.udf.idleTimeoutSeconds", _IDLE_TIMEOUT_SECONDS)
 
 
-def warn_of_idle_timeout(spark: SparkSession, options: SinkOptions | None = None) -> None:
-    """Issue a UserWarning, at our caller's caller, if Spark kills tasks that wait for brokers.
+def warn_of_session(spark: SparkSession, options: SinkOptions | None = None) -> None:
+    """Issue a UserWarning, at our caller's caller, for each of the ``session_problems``."""
+    for problem, remedy in session_problems(spark, options):
+        warnings.warn(f"{problem}. {remedy}", stacklevel=3)
 
-    To Spark, a task of the sink is idle until its end. ``options``: None for the defaults. Does
-    nothing if the session does not allow reading these settings.
+
+def session_problems(
+    spark: SparkSession, options: SinkOptions | None = None
+) -> list[tuple[str, str]]:
+    """Settings with which Spark repeats tasks that do not fail, or kills them; and the remedies.
+
+    ``options``: None for the defaults. Nothing if the session does not allow reading settings.
     """
+    try:
+        found = (_speculation(spark), _idle_timeout(spark, options))
+    except PySparkException:
+        return []
+    return [problem for problem in found if problem is not None]
+
+
+def _speculation(spark: SparkSession) -> tuple[str, str] | None:
+    if _first_set(spark, (_SPECULATION,)).lower() != "true":
+        return None
+    problem = (
+        f"{_SPECULATION} is true: Spark runs slow tasks a second time, and records that both "
+        "attempts write are duplicated although no task failed"
+    )
+    return problem, f"Start the application with {_SPECULATION}=false"
+
+
+def _idle_timeout(spark: SparkSession, options: SinkOptions | None) -> tuple[str, str] | None:
+    """To Spark, a task of the sink is idle until its end, also while it waits for brokers."""
     waits = {
         option.name: (int(option.default or 0) if options is None else options.values[option])
         for option in (table.CLOSE_TIMEOUT_MS, table.MAX_BLOCK_MS, table.MAX_BLOCK_METADATA_MS)
     }
-    try:
-        kills = _first_set(spark, _KILLS_IDLE).lower() == "true"
-        seconds = _first_set(spark, _IDLE_SECONDS)
-    except PySparkException:
-        return
     longest = max(waits, key=lambda name: waits[name])
-    if kills and seconds.isdecimal() and 0 < int(seconds) * 1000 <= waits[longest]:
-        warnings.warn(
-            f"{_KILL_ON_IDLE_TIMEOUT}=true and {_IDLE_TIMEOUT_SECONDS}={seconds}: Spark kills a "
-            "task that waits for brokers that long, with a part of its rows in Kafka, and the next "
-            f"attempt writes them again. Set {_KILL_ON_IDLE_TIMEOUT}=false, or more seconds than a "
-            f"whole task takes, at least than {longest}={waits[longest]} (ms)",
-            stacklevel=3,
-        )
+    kills = _first_set(spark, _KILLS_IDLE).lower() == "true"
+    seconds = _first_set(spark, _IDLE_SECONDS)
+    if not kills or not seconds.isdecimal() or not 0 < int(seconds) * 1000 <= waits[longest]:
+        return None
+    problem = (
+        f"{_KILL_ON_IDLE_TIMEOUT}=true and {_IDLE_TIMEOUT_SECONDS}={seconds}: Spark kills a task "
+        "that waits for brokers that long, with a part of its rows in Kafka, and the next attempt "
+        "writes them again"
+    )
+    remedy = (
+        f"Set {_KILL_ON_IDLE_TIMEOUT}=false, or more seconds than a whole task takes, at least "
+        f"than {longest}={waits[longest]} (ms)"
+    )
+    return problem, remedy
 
 
 def _first_set(spark: SparkSession, names: tuple[str, ...]) -> str:

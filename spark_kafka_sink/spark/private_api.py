@@ -5,7 +5,8 @@
 - Properties of tasks: MicroBatchExecution's query id and batch id.
 - A query's checkpoint keeps the number of shuffle partitions.
 - The folder of the block manager is in the environment of Python workers.
-- Only the main thread has an active session (``SparkSession._jsparkSession``).
+- Only the main thread has an active session (``SparkSession._jsparkSession``), until Ctrl-C breaks
+  its connection to Java (py4j's ``JavaClient._create_new_connection``).
 - ``StreamExecution.isInterruptionException`` recognises ``query.stop()`` by an error's text.
 - py4j's gateway to the driver's Java process: its signals, and the classes of its exceptions.
 - PySpark's writers, classic and Connect: their classes, and how they keep frame and session.
@@ -23,8 +24,10 @@ import json
 import os
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
@@ -107,6 +110,43 @@ def activate(spark: SparkSession) -> None:
     """Make a classic session the calling thread's active one; no public call does only this."""
     jvm_class = spark._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
     jvm_class.setActiveSession(spark._jsparkSession)  # noqa: SLF001
+
+
+#: .spark: the session that the calling thread keeps
+_kept = threading.local()
+
+
+def keep_active(spark: SparkSession) -> None:
+    """Make a classic session the active one of this thread's later connections to Java, too.
+
+    Ctrl-C breaks the connection that waits, and the thread of the next one in Java has no active
+    session. Does nothing if py4j opens connections in another way than its versions up to 0.10.9.9,
+    or if Spark does not pin threads (``PYSPARK_PIN_THREAD=false``).
+    """
+    client: Any = getattr(spark.sparkContext._gateway, "_gateway_client", None)  # noqa: SLF001
+    connect = getattr(client, _CONNECT, None)
+    if connect is None:
+        return
+    _kept.spark = spark
+    if _CONNECT not in vars(client):  # or it is ours
+        setattr(client, _CONNECT, partial(_connect_and_activate, client, connect))
+
+
+_CONNECT = "_create_new_connection"
+
+
+def _connect_and_activate(client: Any, connect: Callable[[], Any]) -> Any:
+    """py4j's connection for the calling thread, whose kept session is the active one there."""
+    connection = connect()
+    spark: Any = getattr(_kept, "spark", None)
+    # The session is not necessary for every call; the one that needs it says more than this one.
+    with suppress(Exception):
+        is_running = spark is not None and spark.sparkContext._jsc is not None  # noqa: SLF001
+        if is_running:
+            activate(spark)
+            # The calls have put the connection among the idle ones; this takes it out again.
+            connection = client._get_connection()  # noqa: SLF001
+    return connection
 
 
 @contextmanager

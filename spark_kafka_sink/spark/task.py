@@ -123,7 +123,7 @@ def _send(
         split = split_by_topic(encoded, options.topic, rows, options.timestamp_column)
         if split.rejected and options.dead_letter_topic is None:
             first = split.rejected[0]
-            raise InvalidRecord(f"{_place(origin)}, row {first.records.rows[0]}: {first.reason}")
+            raise InvalidRecord(f"{origin.place}, row {first.records.rows[0]}: {first.reason}")
         rows += batch.num_rows
         # One request for all new topics, before the first send requests its own.
         sender.prefetch(records.topic for records in split.records)
@@ -172,11 +172,3 @@ def _origin(options: SinkOptions) -> Origin:
         context.partitionId(),
         running_stage(context),
     )
-
-
-def _place(origin: Origin) -> str:
-    """``micro-batch 7, partition 3``, as far as known."""
-    place = [f"micro-batch {origin.batch_id}"] if origin.batch_id is not None else []
-    if origin.task_partition is not None:
-        place.append(f"partition {origin.task_partition}")
-    return ", ".join(place) or "outside Spark"

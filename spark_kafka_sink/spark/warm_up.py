@@ -18,7 +18,7 @@ from spark_kafka_sink.connection.preflight import check, topic_exists
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.spark.datasource import FORMAT, make_known
 from spark_kafka_sink.spark.foreach_batch import foreach_batch
-from spark_kafka_sink.spark.micro_batch import warn_of_speculation
+from spark_kafka_sink.spark.micro_batch import warn_of_session
 from spark_kafka_sink.spark.private_api import has_data_sources, is_classic
 from spark_kafka_sink.threads import start_call
 
@@ -68,7 +68,8 @@ def warm_up(
     May run in its own thread while the source is being prepared. If something goes wrong it does
     not raise; the result and the log say what.
 
-    Issues a UserWarning if the session has ``spark.speculation``.
+    Issues a UserWarning if the session has ``spark.speculation``, or kills Python workers that wait
+    for brokers (``spark.python.worker.killOnIdleTimeout``).
     """
     started = time.monotonic()
     deadline = Deadline(timeout_seconds)
@@ -78,7 +79,7 @@ def warm_up(
         # A client of Spark Connect may be far from the brokers.
         topic_call = start_call(_existing_topic, "warm-up", texts) if is_classic(spark) else None
         make_known(spark)
-        warn_of_speculation(spark)
+        warn_of_session(spark)
         rows = _no_rows(spark)
         topic = "" if topic_call is None else _await_topic(topic_call, deadline)
         # An empty transaction would be a change in Kafka, and a schema one in the registry; a

@@ -222,6 +222,27 @@ def test_a_large_record_that_compresses_is_left_to_the_brokers(
     assert report.dead_letters.total() == len(letters)
 
 
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({"max.message.bytes": "2000"}, "Raise the max.message.bytes of dead.letter.topic"),
+        ({"cleanup.policy": "compact"}, "Set cleanup.policy=delete for dead.letter.topic"),
+    ],
+)
+def test_a_dead_letter_that_is_rejected_too_is_named_with_its_row(
+    own_topics, options, settings, advice
+):
+    topic = own_topics.create(1, {"max.message.bytes": "2000"})
+    full = own_topics.create(1, settings)
+    batch = pa.record_batch({"value": [b"a", b"x" * 3000]})
+    with pytest.raises(DeliveryFailed) as failed:
+        write_partition([batch], parse(options | {"topic": topic, "dead.letter.topic": full}))
+    first, _, rest = str(failed.value).partition(": ")
+    assert first == f"the dead letter of outside Spark, row 1 of topic {topic} (MSG_SIZE_TOO_LARGE"
+    assert f"was rejected too: topic {full} partition 0: " in rest
+    assert advice in rest
+
+
 def test_records_without_a_key_in_a_compacted_topic(own_topics, options, dead_letter_topic):
     topic = own_topics.create(2, {"cleanup.policy": "compact"})
     rows = numbered(2_000)

@@ -224,10 +224,20 @@ def test_what_brokers_say_of_a_topics_limits_is_understood(examine, topics):
     assert "above max.message.bytes=5000" in results["record_size"].message
 
 
-def test_a_session_shows_its_executors(examine, spark):
-    results = examine({}, spark=spark)
-    assert results["executors"].outcome is Outcome.PASSED
-    _, _, path = results["executors"].subject.partition(":")
+def test_a_session_shows_its_executors_and_what_kills_their_tasks(spark):
+    context = CheckContext({}, write_test_record=False, spark=spark, deadline=Deadline(SECONDS))
+    idle = "spark.sql.execution.pyspark.udf"
+    spark.conf.set(f"{idle}.killOnIdleTimeout", "true")
+    spark.conf.set(f"{idle}.idleTimeoutSeconds", "60")
+    try:
+        kills, executor = workers.executors(context)
+    finally:
+        spark.conf.unset(f"{idle}.killOnIdleTimeout")
+        spark.conf.unset(f"{idle}.idleTimeoutSeconds")
+    assert kills.outcome is Outcome.WARNED
+    assert "Spark kills a task that waits for brokers" in kills.message
+    assert executor.outcome is Outcome.PASSED
+    _, _, path = executor.subject.partition(":")
     assert Path(path).parent == Path(sys.executable).parent
 
 

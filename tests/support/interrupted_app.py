@@ -1,4 +1,4 @@
-"""Writes with format("kafka") after Ctrl-C and patch_pyspark(); run by test_patch.py.
+"""Writes after Ctrl-C, with patch_pyspark() and with register(spark); run by test_patch.py.
 
 Arguments: bootstrap servers, topic, folder.
 """
@@ -16,30 +16,47 @@ import pytest
 from local_session import session_builder
 from streams import run, stream_of
 
-from spark_kafka_sink import patch_pyspark
+from spark_kafka_sink import patch_pyspark, register, unpatch_pyspark
 
-servers, topic, folder = sys.argv[1:]
+servers, topic = sys.argv[1:3]
+folder = Path(sys.argv[3])
 spark = session_builder("local[2]").getOrCreate()
 options = {"kafka.bootstrap.servers": servers, "topic": topic}
-session_class = spark._get_j_spark_session_class(spark._jvm)
-query = spark.readStream.format("rate").load().writeStream.format("noop").start()
+client = spark.sparkContext._gateway._gateway_client
 
-for _ in range(20):
-    # It may arrive just before the call, which it must interrupt.
-    with contextlib.suppress(KeyboardInterrupt):
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-        query.awaitTermination(60)
-    if not session_class.getActiveSession().isDefined():
-        break
-else:
-    raise SystemExit("this Spark keeps the thread's active session after Ctrl-C")
-query.stop()
 
-batch = spark.range(1).selectExpr("'batch' AS value")
+def press_ctrl_c():
+    """Interrupt a call of Spark as Ctrl-C does, which costs the thread its connection to Java."""
+    query = spark.readStream.format("rate").load().writeStream.format("noop").start()
+    for _ in range(20):
+        connection = client.get_thread_connection()
+        # It may arrive just before the call, which it must interrupt.
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+            query.awaitTermination(60)
+        if client.get_thread_connection() is not connection:
+            break
+    else:
+        raise SystemExit("this Spark keeps the thread's connection after Ctrl-C")
+    query.stop()
+
+
+def write_both(name, **mode):
+    frame = spark.range(1).selectExpr("'batch' AS value")
+    frame.write.format(name).options(**options).save(**mode)
+    folder.joinpath(name).mkdir()
+    words = stream_of(spark, folder / name / "words", ["a"])
+    run(words.writeStream.format(name).options(**options), folder / name)
+
+
+press_ctrl_c()
 with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
-    batch.write.format("kafka-nb").options(**options).mode("append").save()
+    write_both("kafka-nb", mode="append")
 patch_pyspark()
-batch.write.format("kafka").options(**options).save()
-words = stream_of(spark, Path(folder) / "words", ["a"])
-run(words.writeStream.format("kafka").options(**options), Path(folder))
+write_both("kafka")
+unpatch_pyspark()
+register(spark)
+press_ctrl_c()
+write_both("kafka-nb", mode="append")
+assert all(connection.socket for connection in client.deque)
 spark.stop()

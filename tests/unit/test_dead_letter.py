@@ -4,7 +4,7 @@ import pyarrow as pa
 from record_rows import read
 
 from spark_kafka_sink.records.arrow import split_by_topic
-from spark_kafka_sink.records.dead_letter import dead_letters
+from spark_kafka_sink.records.dead_letter import dead_letters, describe
 from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN, Origin, RejectedRecords
 
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -46,6 +46,24 @@ def test_a_dead_letter_is_the_record_with_more_headers():
         b"kafka-nb.partition": b"5",
         b"kafka-nb.row": b"71",
     }
+
+
+def test_the_first_of_some_dead_letters_is_described_by_its_headers():
+    headers = pa.array([[("kafka-nb.row", b"9")], [("h", b"1")]], HEADER)
+    (first,) = dead_letters(
+        rejected(key=["k", None], headers=headers, first_row=70), "dlq", Origin("q", "3", 1), NOW_MS
+    )
+    assert (
+        describe(first) == "micro-batch 3, partition 1, row 70 of topic t (INVALID_RECORD: because)"
+    )
+    (unknown,) = dead_letters(rejected(key=["k"]), "dlq", UNKNOWN_ORIGIN, NOW_MS)
+    assert describe(unknown) == "outside Spark, row 0 of topic t (INVALID_RECORD: because)"
+
+
+def test_records_that_are_no_dead_letters_of_ours_are_not_described():
+    assert describe(rejected(key=["k"]).records) == ""
+    headers = pa.array([[("kafka-nb.error", b"X")]], HEADER)
+    assert describe(rejected(headers=headers).records) == ""
 
 
 def test_a_timestamp_is_kept_unless_it_is_more_than_an_hour_from_now():

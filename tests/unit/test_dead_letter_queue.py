@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 from fake_engine import DLQ, dead_letter_engine
@@ -129,6 +131,18 @@ def test_a_rejected_dead_letter_is_a_failure(engine):
     engine.know(DLQ)
     engine.report(delivery_found, [0], ErrorCode.MSG_SIZE_TOO_LARGE)  # as a retry of its own
     assert engine.deliveries.first_failed is delivery_found
+    said = r"outside Spark, row 0 of topic t \(INVALID_RECORD: topic t partition 0: .*"
+    assert re.fullmatch(said, delivery_found.dead_letter)
+
+
+def test_a_rejected_record_of_the_topic_for_dead_letters_that_is_none_is_not_called_one(engine):
+    engine.know(DLQ)
+    delivery = engine.deliver(DLQ, ["a"])
+    engine.report(delivery, [0], ErrorCode.INVALID_RECORD)
+    engine.know(DLQ)
+    engine.report(delivery, [0], ErrorCode.INVALID_RECORD)
+    assert engine.deliveries.first_failed is delivery
+    assert delivery.dead_letter == ""
 
 
 def test_other_errors_stay_failures(engine):

@@ -98,15 +98,30 @@ def test_a_record_that_is_too_large_is_reported_with_the_limit_to_raise(partitio
         raise error
 
 
-@pytest.mark.parametrize("code", [ErrorCode.MSG_SIZE_TOO_LARGE, ErrorCode.INVALID_RECORD])
-def test_a_dead_letter_that_is_rejected_is_named_with_its_option_and_what_it_was_for(code):
-    report = DeliveryReport(dead_letters=Counter({("orders", "INVALID_TIMESTAMP"): 2}))
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (ErrorCode.MSG_SIZE_TOO_LARGE, "Raise the max.message.bytes of dead.letter.topic"),
+        (ErrorCode.INVALID_RECORD, "Set cleanup.policy=delete for dead.letter.topic"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Grant this user permission to write to it"),
+    ],
+)
+def test_a_dead_letter_that_is_rejected_is_named_with_its_option_and_its_row(code, advice):
     failed = failed_delivery(2, code)
-    said = str(error_messages.delivery_failed(failed, report, "t"))
-    assert "a dead letter (the task has rejected 2 of topic orders (INVALID_TIMESTAMP))" in said
-    assert "option dead.letter.topic" in said
-    assert "must not be compacted" in said
-    assert "dead" not in str(error_messages.delivery_failed(failed, report, "other"))
+    failed.dead_letter = "micro-batch 7, partition 3, row 5 of topic orders (INVALID_HEADER: a)"
+    said = str(error_messages.delivery_failed(failed, DeliveryReport(), "t"))
+    assert said.startswith(f"the dead letter of {failed.dead_letter} was rejected too: topic t")
+    assert advice in said
+    assert said.endswith(". This topic is that of the option dead.letter.topic")
+    assert "Give each record a key" not in said
+
+
+def test_a_dead_letter_that_was_not_sent_in_time_is_not_called_rejected():
+    failed = failed_delivery(2, ErrorCode.MSG_TIMED_OUT)
+    said = str(error_messages.delivery_failed(failed, DeliveryReport(), "t"))
+    assert said.startswith("topic t partition 2: ")
+    assert said.endswith(". This topic is that of the option dead.letter.topic")
+    assert "dead" not in str(error_messages.delivery_failed(failed, DeliveryReport(), "other"))
 
 
 @pytest.mark.parametrize(
@@ -118,6 +133,11 @@ def test_a_dead_letter_that_is_rejected_is_named_with_its_option_and_what_it_was
             ErrorCode.PURGE_QUEUE,
             "Failed to acquire idempotence PID: Broker: Cluster authorization failed",
             "IdempotentWrite on the cluster; or set kafka.enable.idempotence=false",
+        ),
+        (
+            ErrorCode.PURGE_QUEUE,
+            "Failed to acquire idempotence PID: Broker: Transactional Id authorization failed",
+            "Grant this user Write and Describe on transactional ids",
         ),
         (
             ErrorCode.MSG_TIMED_OUT,

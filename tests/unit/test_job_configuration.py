@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import reduce
+from operator import getitem
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import job_files
 import pytest
+import yaml
 from databricks_stand_in import DBUtils
 from pyspark.sql import SparkSession
 
@@ -16,6 +20,7 @@ from spark_kafka_sink.tools.job.configuration import check, load
 from spark_kafka_sink.tools.job.document import CREATED, Document
 from spark_kafka_sink.tools.job.model import CreateTopics
 
+CONF = Path(__file__).parents[2] / "conf"
 GOOD = """\
 name: numbers
 source:
@@ -55,6 +60,31 @@ def test_an_option_without_a_value_is_a_mistake_and_not_dropped(name, null):
     place = "sink.options." + name
     expected = f"{place}: has no value; leave it out, or write '' for an empty one"
     assert any(line.endswith(expected) and "job.yaml:8:5" in line for line in mistakes(text))
+
+
+def _key_paths(data, path=()):
+    for key, value in data.items():
+        yield (*path, key)
+        if isinstance(value, dict):
+            yield from _key_paths(value, (*path, key))
+
+
+@pytest.mark.parametrize("file", sorted(CONF.glob("*.yaml")), ids=lambda file: file.stem)
+def test_no_key_of_any_file_may_lack_its_value(file):
+    text = file.read_text()
+    for path in _key_paths(yaml.safe_load(text)):
+        data = yaml.safe_load(text)
+        *parents, key = path
+        reduce(getitem, parents, data)[key] = None
+        document = Document(yaml.safe_dump(data), "job.yaml")
+        assert {m.path for m in document.mistakes if "has no value" in m.what} == {path}
+
+
+def test_a_mapping_of_an_argument_may_not_lack_a_value_either():
+    mistakes_of = Document(GOOD, "job.yaml", ["trigger={once: }"]).mistakes
+    assert [str(m) for m in mistakes_of] == [
+        "--set trigger: trigger.once: has no value; leave it out"
+    ]
 
 
 def test_options_are_the_text_that_was_written():

@@ -20,6 +20,7 @@ from spark_kafka_sink.spark.private_api import (
     column_types,
     error_condition,
     has_data_sources,
+    keep_active,
     progress_values,
     require_end_of_rows,
     rows_socket,
@@ -178,3 +179,69 @@ def test_times_have_a_zone_in_arrow_and_times_without_one_have_none():
     )
     kinds = {name: kind.arrow for name, kind in column_types(schema, schema.names).items()}
     assert kinds == {"at": pa.timestamp("us", "UTC"), "ntz": pa.timestamp("us")}
+
+
+class Java:
+    """py4j's client with connections that are only counted, and the session's side in Java."""
+
+    def __init__(self):
+        self.connections = []
+        self.idle = []
+        self.active = {}
+
+    def _create_new_connection(self):
+        self.connections.append(len(self.connections))
+        return self.connections[-1]
+
+    def _get_connection(self):
+        return self.idle.pop()
+
+    def setActiveSession(self, session):  # noqa: N802 - Spark's name
+        self.idle.append(self.connections[-1])
+        self.active[self.connections[-1]] = session
+
+
+def session_of(client, name="session"):
+    context = SimpleNamespace(_gateway=SimpleNamespace(_gateway_client=client), _jsc=object())
+    return SimpleNamespace(
+        sparkContext=context,
+        _jvm=None,
+        _jsparkSession=name,
+        _get_j_spark_session_class=lambda _jvm: client,
+    )
+
+
+def test_a_threads_later_connections_have_its_session_as_the_active_one():
+    java = Java()
+    keep_active(session_of(java, "first"))
+    keep_active(session_of(java, "second"))
+    assert [java._create_new_connection() for _ in range(2)] == [0, 1]
+    assert java.active == {0: "second", 1: "second"}
+    assert java.idle == []
+    other = threading.Thread(target=java._create_new_connection)
+    other.start()
+    other.join(10)
+    assert java.connections == [0, 1, 2]
+    assert 2 not in java.active
+
+
+def test_a_stopped_session_is_not_activated_again():
+    java = Java()
+    spark = session_of(java)
+    keep_active(spark)
+    spark.sparkContext._jsc = None
+    assert java._create_new_connection() == 0
+    assert java.active == {}
+
+
+def test_a_connection_without_the_session_is_better_than_none():
+    java = Java()
+    spark = session_of(java)
+    keep_active(spark)
+    spark._get_j_spark_session_class = None  # as if Java had gone
+    assert java._create_new_connection() == 0
+
+
+def test_another_py4j_is_left_as_it_is():
+    keep_active(session_of(object()))
+    keep_active(session_of(None))

@@ -86,6 +86,7 @@ def test_workers_that_spark_kills_while_they_wait_for_brokers_are_warned_of(
     session = Session(None, killOnIdleTimeout=kills, idleTimeoutSeconds=seconds)
     for call in (
         lambda: register(session),
+        lambda: warm_up(session, {}),
         lambda: foreach_batch(OPTIONS)(batch_of(session), 0),
     ):
         if is_warned and kills == "true":

@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
-from spark_kafka_sink.advice import Advice, advice_on
+from spark_kafka_sink.advice import Advice, advice_on, lasting_advice_on
 from spark_kafka_sink.config.option_table import TIMESTAMP_COLUMN
 from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE
 from spark_kafka_sink.connection.record_times import log_append_time
@@ -140,7 +140,7 @@ def missing_topic(context: CheckContext, name: str) -> Finding:
 
 def creation_advice(code: int) -> Advice | None:
     """What to do if brokers do not create a topic, because of this error."""
-    return Advice.CREATION_FORBIDDEN if code in FORBIDDEN else advice_on(code)
+    return Advice.CREATION_FORBIDDEN if code in FORBIDDEN else lasting_advice_on(code)
 
 
 def _block(finding: Finding) -> Finding:

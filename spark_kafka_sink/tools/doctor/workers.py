@@ -268,14 +268,16 @@ def _version(package: str) -> str | None:
 
 
 def executors(context: CheckContext) -> list[Finding]:
-    """The executors' Python is the same, with enough room. Needs a session (``diagnose``)."""
+    """The executors' Python is the same, with enough room, and may wait. Needs a session."""
     spark = context.spark
     if spark is None:
         return [not_applicable("needs a running session")]
     from pyspark.sql import functions as F
 
+    from spark_kafka_sink.spark.micro_batch import session_problems
     from spark_kafka_sink.spark.spark_errors import SPARK_ERRORS, reason
 
+    findings = [warned(*problem) for problem in session_problems(spark, context.parsed)]
     source, names = _PROBE_FUNCTION, list(_PROBED)
 
     # Nested, so that Spark pickles its code, since the executors may lack this package.
@@ -290,24 +292,25 @@ def executors(context: CheckContext) -> list[Finding]:
     (call,) = call_all(lambda df: df.collect(), [answers], context.deadline)
     if isinstance(call.error, TimeoutError):
         return [
+            *findings,
             warned(
                 f"their answers did not arrive within {call.seconds:.1f} s",
                 "Raise --timeout; executors may be busy or still starting",
-            )
+            ),
         ]
     if isinstance(call.error, SPARK_ERRORS):
         workers_own = _WORKERS_ERROR.search(str(call.error))
         what = workers_own[0].strip() if workers_own else reason(call.error)
         return [
+            *findings,
             failed(
                 f"a task that only inspects its Python fails: {what}",
                 "Check that the Python of PYSPARK_PYTHON is installed on every executor",
-            )
+            ),
         ]
     if call.error is not None:
         raise call.error
     source = _CONFIGURED if spark.conf.get(_CONFIGURED, "") else ""
-    findings = []
     for text in sorted(row.answer for row in call.value or ()):
         answer = json.loads(text)
         findings.append(_compare(answer, f"{answer['host']}:{answer['path']}", source))

@@ -19,7 +19,7 @@ from spark_kafka_sink.report.metrics import is_micro_batch
 from spark_kafka_sink.report.storage import local_path
 from spark_kafka_sink.spark.datasource import make_known
 from spark_kafka_sink.spark.listener import KafkaSinkListener
-from spark_kafka_sink.spark.micro_batch import warn_of_speculation
+from spark_kafka_sink.spark.micro_batch import warn_of_session
 from spark_kafka_sink.spark.private_api import handle_java_signals, is_classic
 from spark_kafka_sink.spark.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.spark.warm_up import warm_up
@@ -256,7 +256,7 @@ def session(name: str, output: Output) -> Iterator[SparkSession]:
         raise KafkaSinkError("this job needs a classic Spark session; unset SPARK_REMOTE")
     try:
         make_known(spark)
-        warn_of_speculation(spark)
+        warn_of_session(spark)
         yield spark
     finally:
         output.show_state("ending Spark")
