@@ -255,7 +255,8 @@ def _values_by_key(
     for code, name in enumerate(names):
         fit = of_key(name)
         if fit.problems:
-            reason = f"{path}: key {name[:100]!r}: {fit.problems[0].partition(': ')[2]}"
+            rule = fit.problems[0].partition(": ")[2].partition("; ")[0]
+            reason = f"{path}: key {name[:100]!r}: {rule}"
             is_bad = codes == code
             if fit.nulls:
                 is_bad &= memory.valid_rows(items)

@@ -10,6 +10,14 @@ from itertools import chain, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.errors import LibraryUnavailable, SchemaMismatch
+from spark_kafka_sink.schemas.conversions import (
+    LEVELS,
+    Element,
+    MapValue,
+    conversion,
+    remedy,
+    struct_type,
+)
 from spark_kafka_sink.schemas.json_derived import json_type, type_name
 
 if TYPE_CHECKING:
@@ -19,6 +27,12 @@ _NAMES = "propertyNames"
 #: of a map, whose keys rules of the schema are for
 _CACHED_KEYS = 4096
 _TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+_SPARK_TYPES = {
+    "boolean": "boolean",
+    "integer": "bigint",
+    "number": "double",
+    "string": "string",
+}
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 #: the drafts in which a reference stands alone, and nothing is unevaluated
 _OLD = re.compile(r"https?://json-schema\.org/draft-0[3-7]/")
@@ -291,9 +305,7 @@ def _fit_one(trees: Sequence[_Part], kind: Any, path: str) -> Fit:
         types = part.keywords.get("type", _TYPES)
         types = [types] if isinstance(types, str) else types
         if written not in types and not (written == "integer" and "number" in types):
-            allows = " or ".join(map(str, types)) or "nothing"
-            has = kind_name if kind_name == written else f"{kind_name} ({written})"
-            return Fit([f"{path}: the schema allows {allows}, the column has {has}"])
+            return Fit([_mismatch(types, kind, path, part)])
     if kind_name == "array":
         items = [
             part.scope.at(part.keywords["items"])
@@ -302,10 +314,48 @@ def _fit_one(trees: Sequence[_Part], kind: Any, path: str) -> Fit:
             and "prefixItems" not in part.keywords
             and not isinstance(part.keywords["items"], list)
         ]
-        return _inside({"element": (kind["elementType"], kind["containsNull"], items)}, path)
+        types = {"element": (kind["elementType"], kind["containsNull"], items)}
+        return _inside(types, path, Element)
     if kind_name == "map":
         return _fit_map(trees, parts, kind, path)
     return _fit_struct(trees, parts, kind, path) if kind_name == "struct" else Fit()
+
+
+def _mismatch(types: Sequence[Any], kind: Any, path: str, part: _Part) -> str:
+    kind_name, written = type_name(kind), json_type(kind)
+    has = kind_name if kind_name == written else f"{kind_name} ({written})"
+    allows = " or ".join(map(str, types)) or "nothing"
+    if types:
+        words = map(str, types)
+        possible = (conversion(kind_name, word, _spark_type(part, word) or "") for word in words)
+        advice = remedy(path, next(filter(None, possible), None))
+    else:
+        advice = "drop it from the column, or add it to the schema"
+    return f"{path}: the schema allows {allows}, the column has {has}; {advice}"
+
+
+def _spark_type(part: _Part, wanted: Any, levels: int = LEVELS) -> str | None:
+    """A Spark type that fits a type of JSON; None: there is none, or it has very many levels."""
+    if levels == 0 or wanted not in ("array", "object"):
+        return _SPARK_TYPES.get(wanted)
+
+    def inner(schema: Any) -> str | None:
+        tree = next(_parts(part.scope.at(schema)), None)
+        for inside in tree.all() if tree else ():
+            types = inside.keywords.get("type", ())
+            for word in (types,) if isinstance(types, str) else types:
+                if word != "null":
+                    return _spark_type(inside, word, levels - 1)
+        return None
+
+    if wanted == "array":
+        items = inner(part.keywords.get("items", True))
+        return items and f"array<{items}>"
+    properties = part.keywords.get("properties", {})
+    if not properties:
+        values = inner(part.keywords.get("additionalProperties", True))
+        return values and f"map<string,{values}>"
+    return struct_type({name: inner(schema) for name, schema in properties.items()})
 
 
 def _fit_map(trees: Sequence[_Part], parts: Sequence[_Part], kind: Any, path: str) -> Fit:
@@ -313,7 +363,8 @@ def _fit_map(trees: Sequence[_Part], parts: Sequence[_Part], kind: Any, path: st
         if key is not None and (problems := _name_problems(parts, key, f"{path}.value")):
             return Fit(problems)
         schemas = [schema for tree in trees for schema in tree.properties(key)]
-        return _inside({"value": (kind["valueType"], kind["valueContainsNull"], schemas)}, path)
+        types = {"value": (kind["valueType"], kind["valueContainsNull"], schemas)}
+        return _inside(types, path, MapValue)
 
     has_patterns = any(
         keyword in part.keywords for part in parts for keyword in ("patternProperties", _NAMES)
@@ -353,12 +404,16 @@ def _required(parts: Sequence[_Part]) -> set[str]:
     return {str(name) for part in parts for name in part.keywords.get("required", ())}
 
 
-def _inside(types: Mapping[str, tuple[Any, bool, Sequence[_Located]]], path: str) -> Fit:
+def _inside(
+    types: Mapping[str, tuple[Any, bool, Sequence[_Located]]],
+    path: str,
+    place: type[str] = str,
+) -> Fit:
     """The result for types inside: for each its type, whether nulls count, and the schemas."""
     problems, inner = list[str](), dict[str, Fit]()
     nulls, no_nulls = set[str](), set[str]()
     for name, (kind, has_nulls, schemas) in types.items():
-        inner[name] = _fit(schemas, kind, f"{path}.{name}")
+        inner[name] = _fit(schemas, kind, place(f"{path}.{name}"))
         problems += inner[name].problems
         if has_nulls:
             accepts = all(_accepts(schema, None) for schema in schemas)

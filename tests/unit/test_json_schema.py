@@ -196,11 +196,14 @@ def test_every_problem_is_in_one_message():
         tags={"type": "array", "items": {"type": "boolean"}},
         missing={"type": "string"},
     ) | {"required": ["id", "name", "missing"], "additionalProperties": False}
+    at = "the column has timestamp (string); convert it with unix_millis(at)"
+    tags = "the column has string; convert it with transform(tags, x -> boolean(x))"
+    limits = "the column has map (object); drop it from the column, or add it to the schema"
     assert problems(schema, ROW) == [
-        "column value.id: the schema allows string, the column has long (integer)",
-        "column value.at: the schema allows integer or boolean, the column has timestamp (string)",
-        "column value.tags.element: the schema allows boolean, the column has string",
-        "column value.limits: the schema allows nothing, the column has map (object)",
+        f"{ID_NO_TEXT}; convert it with string(id), or change the schema",
+        f"column value.at: the schema allows integer or boolean, {at}, or change the schema",
+        f"column value.tags.element: the schema allows boolean, {tags}, or change the schema",
+        f"column value.limits: the schema allows nothing, {limits}",
         "column value: the schema requires missing, the column lacks it",
     ]
 
