@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, product
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.errors import LibraryUnavailable, SchemaMismatch
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from referencing import Specification
 
 _NAMES = "propertyNames"
+#: that rows may choose among, and that are tried: several anyOf in one allOf multiply
+_MOST_ALTERNATIVES, _MOST_COMBINATIONS = 64, 4096
 #: of a map, whose keys rules of the schema are for
 _CACHED_KEYS = 4096
 _TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
@@ -238,8 +240,18 @@ def _parts(located: _Located) -> Iterator[_Part]:
             # Several may apply, which matters to what is unevaluated.
             not_null = [*not_null, {"allOf": not_null}]
         groups.append([*map(scope.at, not_null)])
-    for inside in product(*(chain.from_iterable(map(_parts, group)) for group in groups)):
+    for inside in _combinations(groups):
         yield _Part(keywords, scope, inside)
+
+
+def _combinations(groups: Sequence[Sequence[_Located]]) -> Iterator[tuple[_Part, ...]]:
+    """Each choice of one schema of every group, and of its own branches, as they are needed."""
+    if not groups:
+        yield ()
+        return
+    for part in chain.from_iterable(map(_parts, groups[0])):
+        for others in _combinations(groups[1:]):
+            yield part, *others
 
 
 def _accepts(located: _Located, value: str | None) -> bool:
@@ -286,13 +298,15 @@ def _fit(schemas: Sequence[_Located], kind: Any, path: str) -> Fit:
     """The result of all schemas together, for values that are not null."""
     fits: list[Fit] = []
     problems: dict[str, None] = {}
-    for parts in product(*map(_parts, schemas)):
+    for parts in islice(_combinations([[schema] for schema in schemas]), _MOST_COMBINATIONS):
         fit = _fit_one(parts, kind, path)
         if fit.allows_all:
             return fit
         problems.update(dict.fromkeys(fit.problems))
         if not fit.problems and fit not in fits:
             fits.append(fit)
+        if len(fits) == _MOST_ALTERNATIVES:
+            break
     if not fits:
         return Fit(tuple(problems) or (f"{path}: the schema has no alternatives",))
     return fits[0]._replace(others=fits[1:])
@@ -425,4 +439,4 @@ def _name_problems(parts: Sequence[_Part], name: str, path: str) -> list[str]:
     rules = [part.scope.at(part.keywords[_NAMES]) for part in parts if _NAMES in part.keywords]
     if all(_accepts(rule, name) for rule in rules):
         return []
-    return [f"{path}: the schema's {_NAMES} does not allow the name {name[:100]!r}"]
+    return [f"{path}: the schema's {_NAMES} does not allow the name {name[:100]!r}; change it"]

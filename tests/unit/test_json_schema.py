@@ -328,7 +328,7 @@ LIST_OF_ANY = {
         ),
         (
             {"propertyNames": {"enum": NAMES[1:]}},
-            "column value.id: the schema's propertyNames does not allow the name 'id'",
+            "column value.id: the schema's propertyNames does not allow the name 'id'; change it",
         ),
         (
             an_object(limits=an_object(a=TEXT) | {"additionalProperties": False}),
@@ -534,6 +534,21 @@ def test_each_row_may_take_the_alternative_that_it_fits():
         None,
     ]
     assert reasons(encoded) == {3: "value.id: null, but the schema requires a value"}
+
+
+def test_very_many_alternatives_are_no_more_work_than_many():
+    names = [f"{letter}{i}" for letter in "ab" for i in range(20)]
+    schema = {"allOf": [{"anyOf": [requires_text(f"a{i}"), requires_text(f"b{i}")]}
+                        for i in range(20)]}  # fmt: skip
+    kind = struct(*(field(name, "string") for name in names))
+    full = dict.fromkeys(names, "x")
+    rows = [full, full | {"b19": None}, full | {"a19": None}, full | {"a19": None, "b19": None}]
+    encoded = encode(schema, kind, rows, pa.struct(dict.fromkeys(names, pa.string())))
+    assert [value is None for value in encoded.values.to_pylist()] == [False, False, False, True]
+
+
+def requires_text(name: str) -> dict[str, Any]:
+    return an_object(**{name: TEXT}) | {"required": [name]}
 
 
 def test_the_keys_of_a_map_are_compared_with_the_properties_by_row():

@@ -123,6 +123,21 @@ def test_json_has_the_id_too(registry):
     assert registry.subjects["t-value"][0]["schemaType"] == "JSON"
 
 
+def test_a_null_that_a_given_schema_does_not_allow_is_a_problem_of_its_row_in_both_formats(
+    registry,
+):
+    text = {"type": "string"}
+    schema = json.dumps({"properties": {"id": {}, "name": text}, "required": ["id", "name"]})
+    for topic, more in (("t", {"value_format": "json", "value_schema": schema}),
+                        ("u", {"value_schema": REQUIRED})):  # fmt: skip
+        result = prepared(registry, topic, **more).serialize(batch(), topic)
+        values = result.batch.column("value").to_pylist()
+        assert (values[0][:1], values[1:]) == (b"\0", [None, b'{"id": 3, "name": null}'])
+        (problem,) = result.unserializable
+        assert problem.rows.tolist() == [2]
+        assert problem.reason == "value.name: null, but the schema requires a value"
+
+
 @pytest.mark.parametrize("is_latest", [False, True])
 def test_a_null_that_a_given_json_schema_requires_is_written(registry, is_latest):
     name = {"type": ["string", "null"]}
