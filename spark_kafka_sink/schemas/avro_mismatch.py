@@ -63,6 +63,10 @@ def _spark_name(arrow_type: pa.DataType) -> str:
 
 
 def _conversion(node: Node, has: str) -> str | None:
+    if isinstance(node, Union):
+        # A text loses nothing.
+        branches = sorted(node.branches, key=lambda branch: _kind(branch) != "string")
+        return next(filter(None, (_conversion(branch, has) for branch in branches)), None)
     if isinstance(node, Primitive | Fixed) and node.logical_type == "decimal":
         wanted = f"decimal({node.precision},{node.scale})"
         is_possible = node.precision <= _MAX_DIGITS and wanted != has

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
-from spark_kafka_sink.errors import LibraryUnavailable, SchemaMismatch
+from spark_kafka_sink.errors import SchemaMismatch
 from spark_kafka_sink.schemas.conversions import (
     LEVELS,
     Element,
@@ -19,33 +17,26 @@ from spark_kafka_sink.schemas.conversions import (
     struct_type,
 )
 from spark_kafka_sink.schemas.json_derived import json_type, type_name
-
-if TYPE_CHECKING:
-    from referencing import Specification
+from spark_kafka_sink.schemas.json_tree import (
+    TYPES,
+    Located,
+    Part,
+    accepts,
+    combinations,
+    document,
+    parts_of,
+)
 
 _NAMES = "propertyNames"
 #: that rows may choose among, and that are tried: several anyOf in one allOf multiply
 _MOST_ALTERNATIVES, _MOST_COMBINATIONS = 64, 4096
 #: of a map, whose keys rules of the schema are for
 _CACHED_KEYS = 4096
-_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 _SPARK_TYPES = {
     "boolean": "boolean",
     "integer": "bigint",
     "number": "double",
     "string": "string",
-}
-_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-#: the drafts in which a reference stands alone, and nothing is unevaluated
-_OLD = re.compile(r"https?://json-schema\.org/draft-0[3-7]/")
-#: keyword -> what its value must be
-_SHAPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
-    "type": ((str, list), "a type or a list of types"),
-    **dict.fromkeys(("properties", "patternProperties", "dependentSchemas"), (dict, "an object")),
-    **dict.fromkeys(("allOf", "anyOf", "oneOf", "enum", "required"), (list, "a list")),
-    **dict.fromkeys(_REFERENCES, (str, "a text")),
-    "pattern": (str, "a text"),
-    **dict.fromkeys(("minLength", "maxLength"), ((int, float), "a number")),
 }
 
 
@@ -80,8 +71,7 @@ def check_fit(schema: str, spark_type: Any, column: str) -> Fit:
     schema, allOf, anyOf and oneOf (as anyOf); no rules for values, such as enum, format or tuples.
     """
     try:
-        root = json.loads(schema)
-        fit = _fit([(root, _root_scope(root, schema))], spark_type, f"column {column}")
+        fit = _fit([document(schema)], spark_type, f"column {column}")
     except RecursionError:
         fit = Fit(["it cannot be read: it is nested too deeply, or refers to itself"])
     except ValueError as error:
@@ -92,213 +82,11 @@ def check_fit(schema: str, spark_type: Any, column: str) -> Fit:
     return fit
 
 
-# References, as the draft of the document has them.
-
-
-class _Scope(NamedTuple):
-    """Where a schema is: ``resolver`` (of referencing) None: the document has no references."""
-
-    is_old: bool
-    specification: Specification[Any] | None = None
-    resolver: Any = None
-
-    def at(self, schema: Any) -> _Located:
-        """A schema inside, which may have an id of its own."""
-        if self.specification is None:
-            return schema, self
-        resource = self.specification.create_resource(schema)
-        return schema, self._replace(resolver=self.resolver.in_subresource(resource))
-
-    def targets(self, schema: Mapping[str, Any]) -> list[_Located]:
-        """What its references refer to, but for other documents, which accept everything."""
-        if self.resolver is None:
-            return []
-        from referencing.exceptions import Unresolvable
-        from referencing.jsonschema import lookup_recursive_ref
-
-        targets = []
-        for keyword in _REFERENCES:
-            if keyword not in schema:
-                continue
-            try:
-                if keyword == "$recursiveRef":
-                    target = lookup_recursive_ref(self.resolver)
-                else:
-                    target = self.resolver.lookup(schema[keyword])
-            except Unresolvable:
-                continue
-            except (AttributeError, TypeError) as error:  # somewhere in the document
-                raise ValueError(f"{keyword} {schema[keyword]}: {error}") from None
-            targets.append((target.contents, self._replace(resolver=target.resolver)))
-        return targets
-
-
-#: a schema and where it is
-_Located = tuple[Any, _Scope]
-
-
-def _root_scope(root: Any, text: str) -> _Scope:
-    dialect = str(root.get("$schema")) if isinstance(root, dict) else ""
-    scope = _Scope(is_old=_OLD.match(dialect) is not None)
-    if not any(f'"{keyword}"' in text for keyword in _REFERENCES):
-        return scope
-    try:
-        from referencing import Registry
-        from referencing.jsonschema import DRAFT202012, specification_with
-    except ImportError as error:
-        raise LibraryUnavailable(
-            f"the library for references in JSON Schemas is not installed ({error}): run "
-            "pip install 'spark-kafka-sink[registry]' on the driver and on all executors"
-        ) from None
-    specification = specification_with(dialect, default=DRAFT202012)
-    registry: Registry[Any] = Registry()
-    resolver = registry.resolver_with_root(specification.create_resource(root))
-    return scope._replace(specification=specification, resolver=resolver)
-
-
-def _checked(schema: Any) -> Mapping[str, Any]:
-    """The keywords of a schema; raises ValueError if it is none."""
-    if isinstance(schema, bool):
-        return {} if schema else {"type": []}
-    keywords: Mapping[str, Any] = schema if isinstance(schema, dict) else {}
-    problem = None if schema is keywords else f"{_shown(schema)} is not a schema"
-    for keyword in keywords.keys() & _SHAPES.keys():
-        shape, words = _SHAPES[keyword]
-        if not isinstance(keywords[keyword], shape):
-            problem = f"{keyword} is {_shown(keywords[keyword])}, but must be {words}"
-    if problem:
-        raise ValueError(problem)
-    return keywords
-
-
-def _shown(schema: Any) -> str:
-    return json.dumps(schema)[:100]
-
-
-# A schema as alternatives, of which each is a tree.
-
-
-class _Part(NamedTuple):
-    """A schema with one branch of its alternatives; what is ``inside`` applies too."""
-
-    keywords: Mapping[str, Any]
-    scope: _Scope
-    inside: Sequence[_Part] = ()
-
-    def all(self) -> Iterator[_Part]:
-        yield self
-        for part in self.inside:
-            yield from part.all()
-
-    def properties(self, name: str | None) -> list[_Located]:
-        """The schemas of a property; None: of one that is named nowhere. [] if nothing is said."""
-        keywords, scope = self.keywords, self.scope
-        properties, patterns = (
-            keywords.get(keyword, {}) for keyword in ("properties", "patternProperties")
-        )
-        schemas = [properties[name]] if name in properties else []
-        if name is not None:
-            schemas += [patterns[pattern] for pattern in patterns if _matches(pattern, name)]
-        if not schemas and "additionalProperties" in keywords:
-            schemas = [keywords["additionalProperties"]]
-        located = [*map(scope.at, schemas)]
-        located += [schema for part in self.inside for schema in part.properties(name)]
-        closes = "unevaluatedProperties" in keywords and not scope.is_old
-        if closes and not located and not self._may_evaluate(name):
-            return [scope.at(keywords["unevaluatedProperties"])]
-        return located
-
-    def _may_evaluate(self, name: str | None) -> bool:
-        """Whether a schema that applies to some rows only names the property."""
-        schemas = [self.keywords[word] for word in ("if", "then", "else") if word in self.keywords]
-        schemas += self.keywords.get("dependentSchemas", {}).values()
-        parts = chain.from_iterable(map(_parts, map(self.scope.at, schemas)))
-        return any(part.properties(name) for part in parts)
-
-
-def _matches(pattern: str, name: str) -> bool:
-    try:
-        return re.search(pattern, name) is not None
-    except re.error:  # it is one of ECMA-262 only
-        return True
-
-
-def _parts(located: _Located) -> Iterator[_Part]:
-    """A schema once for each choice of branches; references and allOf always apply."""
-    schema, scope = located
-    keywords = _checked(schema)
-    targets = scope.targets(keywords)
-    if scope.is_old and "$ref" in keywords:
-        keywords = {}
-    groups = [[target] for target in targets]
-    groups += [[scope.at(other)] for other in keywords.get("allOf", ())]
-    for keyword in ("anyOf", "oneOf"):
-        if (branches := keywords.get(keyword)) is None:
-            continue
-        not_null = [branch for branch in branches if branch != {"type": "null"}] or branches
-        if keyword == "anyOf" and len(not_null) > 1:
-            # Several may apply, which matters to what is unevaluated.
-            not_null = [*not_null, {"allOf": not_null}]
-        groups.append([*map(scope.at, not_null)])
-    for inside in _combinations(groups):
-        yield _Part(keywords, scope, inside)
-
-
-def _combinations(groups: Sequence[Sequence[_Located]]) -> Iterator[tuple[_Part, ...]]:
-    """Each choice of one schema of every group, and of its own branches, as they are needed."""
-    if not groups:
-        yield ()
-        return
-    for part in chain.from_iterable(map(_parts, groups[0])):
-        for others in _combinations(groups[1:]):
-            yield part, *others
-
-
-def _accepts(located: _Located, value: str | None) -> bool:
-    """Whether a schema accepts null, or a name."""
-    schema, scope = located
-    if isinstance(schema, bool):
-        return schema
-    keywords = _checked(schema)
-    targets = scope.targets(keywords)
-    if scope.is_old and "$ref" in keywords:
-        return all(_accepts(target, value) for target in targets)
-
-    def accepts(other: Any) -> bool:
-        return _accepts(scope.at(other), value)
-
-    types, kind = keywords.get("type", _TYPES), "null" if value is None else "string"
-    return (
-        (kind == types if isinstance(types, str) else kind in types)
-        and value in keywords.get("enum", [value])
-        and value == keywords.get("const", value)
-        and (value is None or _fits_text(keywords, value))
-        and all(_accepts(target, value) for target in targets)
-        and all(map(accepts, keywords.get("allOf", ())))
-        and any(map(accepts, keywords.get("anyOf", [True])))
-        and sum(map(accepts, keywords.get("oneOf", [True]))) == 1
-        and not accepts(keywords.get("not", False))
-        and ("if" not in keywords or accepts(_consequence(keywords, accepts)))
-    )
-
-
-def _consequence(keywords: Mapping[str, Any], accepts: Callable[[Any], bool]) -> Any:
-    return keywords.get("then" if accepts(keywords["if"]) else "else", True)
-
-
-def _fits_text(keywords: Mapping[str, Any], text: str) -> bool:
-    shortest, longest = keywords.get("minLength", 0), keywords.get("maxLength", len(text))
-    return shortest <= len(text) <= longest and _matches(keywords.get("pattern", ""), text)
-
-
-# A column's type and a schema.
-
-
-def _fit(schemas: Sequence[_Located], kind: Any, path: str) -> Fit:
+def _fit(schemas: Sequence[Located], kind: Any, path: str) -> Fit:
     """The result of all schemas together, for values that are not null."""
     fits: list[Fit] = []
     problems: dict[str, None] = {}
-    for parts in islice(_combinations([[schema] for schema in schemas]), _MOST_COMBINATIONS):
+    for parts in islice(combinations([[schema] for schema in schemas]), _MOST_COMBINATIONS):
         fit = _fit_one(parts, kind, path)
         if fit.allows_all:
             return fit
@@ -312,11 +100,11 @@ def _fit(schemas: Sequence[_Located], kind: Any, path: str) -> Fit:
     return fits[0]._replace(others=fits[1:])
 
 
-def _fit_one(trees: Sequence[_Part], kind: Any, path: str) -> Fit:
+def _fit_one(trees: Sequence[Part], kind: Any, path: str) -> Fit:
     parts = [part for tree in trees for part in tree.all()]
     kind_name, written = type_name(kind), json_type(kind)
     for part in parts:
-        types = part.keywords.get("type", _TYPES)
+        types = part.keywords.get("type", TYPES)
         types = [types] if isinstance(types, str) else types
         if written not in types and not (written == "integer" and "number" in types):
             return Fit([_mismatch(types, kind, path, part)])
@@ -335,7 +123,7 @@ def _fit_one(trees: Sequence[_Part], kind: Any, path: str) -> Fit:
     return _fit_struct(trees, parts, kind, path) if kind_name == "struct" else Fit()
 
 
-def _mismatch(types: Sequence[Any], kind: Any, path: str, part: _Part) -> str:
+def _mismatch(types: Sequence[Any], kind: Any, path: str, part: Part) -> str:
     kind_name, written = type_name(kind), json_type(kind)
     has = kind_name if kind_name == written else f"{kind_name} ({written})"
     allows = " or ".join(map(str, types)) or "nothing"
@@ -348,13 +136,13 @@ def _mismatch(types: Sequence[Any], kind: Any, path: str, part: _Part) -> str:
     return f"{path}: the schema allows {allows}, the column has {has}; {advice}"
 
 
-def _spark_type(part: _Part, wanted: Any, levels: int = LEVELS) -> str | None:
+def _spark_type(part: Part, wanted: Any, levels: int = LEVELS) -> str | None:
     """A Spark type that fits a type of JSON; None: there is none, or it has very many levels."""
     if levels == 0 or wanted not in ("array", "object"):
         return _SPARK_TYPES.get(wanted)
 
     def inner(schema: Any) -> str | None:
-        tree = next(_parts(part.scope.at(schema)), None)
+        tree = next(parts_of(part.scope.at(schema)), None)
         for inside in tree.all() if tree else ():
             types = inside.keywords.get("type", ())
             for word in (types,) if isinstance(types, str) else types:
@@ -372,7 +160,7 @@ def _spark_type(part: _Part, wanted: Any, levels: int = LEVELS) -> str | None:
     return struct_type({name: inner(schema) for name, schema in properties.items()})
 
 
-def _fit_map(trees: Sequence[_Part], parts: Sequence[_Part], kind: Any, path: str) -> Fit:
+def _fit_map(trees: Sequence[Part], parts: Sequence[Part], kind: Any, path: str) -> Fit:
     def of_key(key: str | None) -> Fit:
         if key is not None and (problems := _name_problems(parts, key, f"{path}.value")):
             return Fit(problems)
@@ -395,7 +183,7 @@ def _fit_map(trees: Sequence[_Part], parts: Sequence[_Part], kind: Any, path: st
     )
 
 
-def _fit_struct(trees: Sequence[_Part], parts: Sequence[_Part], kind: Any, path: str) -> Fit:
+def _fit_struct(trees: Sequence[Part], parts: Sequence[Part], kind: Any, path: str) -> Fit:
     required = _required(parts)
     fields = {
         field["name"]: (
@@ -414,12 +202,12 @@ def _fit_struct(trees: Sequence[_Part], parts: Sequence[_Part], kind: Any, path:
     return fit._replace(problems=problems)
 
 
-def _required(parts: Sequence[_Part]) -> set[str]:
+def _required(parts: Sequence[Part]) -> set[str]:
     return {str(name) for part in parts for name in part.keywords.get("required", ())}
 
 
 def _inside(
-    types: Mapping[str, tuple[Any, bool, Sequence[_Located]]],
+    types: Mapping[str, tuple[Any, bool, Sequence[Located]]],
     path: str,
     place: type[str] = str,
 ) -> Fit:
@@ -430,13 +218,13 @@ def _inside(
         inner[name] = _fit(schemas, kind, place(f"{path}.{name}"))
         problems += inner[name].problems
         if has_nulls:
-            accepts = all(_accepts(schema, None) for schema in schemas)
-            (nulls if accepts else no_nulls).add(name)
+            has_null = all(accepts(schema, None) for schema in schemas)
+            (nulls if has_null else no_nulls).add(name)
     return Fit(problems, frozenset(nulls), frozenset(no_nulls), inner)
 
 
-def _name_problems(parts: Sequence[_Part], name: str, path: str) -> list[str]:
+def _name_problems(parts: Sequence[Part], name: str, path: str) -> list[str]:
     rules = [part.scope.at(part.keywords[_NAMES]) for part in parts if _NAMES in part.keywords]
-    if all(_accepts(rule, name) for rule in rules):
+    if all(accepts(rule, name) for rule in rules):
         return []
     return [f"{path}: the schema's {_NAMES} does not allow the name {name[:100]!r}; change it"]

@@ -373,7 +373,13 @@ MISMATCHES = [
         "string",
         "convert it with from_json({0}, 'array<struct<a:bigint>>'),",
     ),
-    (["null", "int", "string"], pa.float64(), "[null, int, string]", "double", ""),
+    (
+        ["null", "int", "string"],
+        pa.float64(),
+        "[null, int, string]",
+        "double",
+        "convert it with string({0}), or change",
+    ),
 ]
 
 

@@ -478,6 +478,74 @@ def test_a_null_is_a_problem_of_its_row_where_the_schema_allows_none(column, pla
         assert problem.reason.endswith(".a: null, but the schema requires a value")
 
 
+def test_a_null_that_the_schema_does_not_require_is_left_out():
+    schema = an_object(a={"type": ["string", "null"]}, b={"type": "string"}) | {"required": ["b"]}
+    kind = struct(field("a", "string"), field("b", "string", nullable=False))
+    encoder = JsonEncoder(
+        pa.struct({"a": pa.string(), "b": pa.string()}),
+        "value",
+        check_fit(json.dumps(schema), kind, "value"),
+    )
+    rows = pa.array([{"a": None, "b": "x"}, {"a": "y", "b": "x"}])
+    assert encoder.encode(rows).values.to_pylist() == [b'{"b":"x"}', b'{"a":"y","b":"x"}']
+
+
+def test_if_no_alternative_fits_the_problems_of_each_are_named():
+    schema = {"anyOf": [{"type": "string"}, {"type": "null"}, {"type": "integer"}]}
+    assert [problem.partition(";")[0] for problem in problems(schema, "double")] == [
+        "column value: the schema allows string, the column has double (number)",
+        "column value: the schema allows integer, the column has double (number)",
+    ]
+
+
+def test_a_schema_that_contains_itself_is_followed_as_deep_as_the_column():
+    tree = an_object(id={"type": "integer"}, child={"$ref": "#"})
+    leaf = struct(field("id", "string"))
+    (problem,) = problems(tree, struct(field("id", "long"), field("child", leaf)))
+    assert problem.startswith("column value.child.id: the schema allows integer, the column has")
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "fits"),
+    [
+        ("decimal(10,0)", "integer", True),
+        ("decimal(10,2)", "integer", False),
+        ("decimal(10,2)", "number", True),
+        ("long", "number", True),
+        ("double", "integer", False),
+        ("binary", "string", True),
+        ("timestamp", "integer", False),
+        ("boolean", "string", False),
+    ],
+)
+def test_types_fit_as_json_writes_them(kind, wanted, fits):
+    assert (problems({"type": wanted}, kind) == []) is fits
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        '"string"',
+        "[" * 100_000,
+        '{"type": 1}',
+        '{"properties": {"id": 1}}',
+        '{"properties": []}',
+        '{"required": 1}',
+        '{"oneOf": 1}',
+        '{"anyOf": [1]}',
+        '{"properties": {"tags": {"items": 1}}}',
+        '{"$ref": 1}',
+        '{"$id": 5, "$ref": "#"}',
+        '{"allOf": [{"$id": [], "$ref": "#/x"}]}',
+        '{"properties": {"id": {"$ref": "#x"}}, "$defs": {"x": 1}}',
+    ],
+)
+def test_text_that_is_no_json_schema_is_rejected(text):
+    with pytest.raises(SchemaMismatch, match=r"column value .* JSON Schema: it cannot be read: "):
+        check_fit(text, ROW, "value")
+
+
 def encode(schema: Any, kind: Any, rows: list[Any], arrow_type: pa.DataType) -> Encoded:
     fit = check_fit(json.dumps(schema), kind, "value")
     return JsonEncoder(arrow_type, "value", fit).encode(pa.array(rows, arrow_type))
