@@ -1,9 +1,12 @@
-"""Which names Kafka allows for topics, and Avro for its types and fields."""
+"""Which names Kafka allows for topics, and Avro has or allows for its types and fields."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
+
+#: the names of Avro's types that are not defined in a schema
+AVRO_PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _AVRO_NAME = re.compile(r"[^\W\d]\w*")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.option import ContradictoryOption, Notices, OptionValues
@@ -14,6 +17,7 @@ from spark_kafka_sink.config.registry_options import (
     is_secret,
 )
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.names import AVRO_PRIMITIVES
 from spark_kafka_sink.secret import read_secret
 
 
@@ -86,7 +90,7 @@ def read_serialization(
         ColumnFormat(
             column,
             values[format_],
-            values[schema] or None,
+            _schema_text(schema.name, values[format_], values[schema]),
             values[name],
             values[strategy],
         )
@@ -131,6 +135,77 @@ def read_serialization(
         normalize=values[table.NORMALIZE_SCHEMAS],
         id_location=values[table.SCHEMA_ID_LOCATION],
     )
+
+
+#: what a text that is no JSON is, the first that matches; what to do
+_NO_JSON = (
+    (r"(?!file:)\w[\w+.-]*://.*", "a URL", "read what it leads to"),
+    (
+        r"\$\{.*",
+        "a reference, which only job files follow",
+        "run the job with the options in its file, or read it yourself",
+    ),
+    (
+        r"(file:|[@./~\\]|[A-Za-z]:[\\/]).*|[^{\[<]*(/.*|\.(avsc|json|txt))",
+        "the name of a file",
+        "in Python Path(name).read_text(), in a job file ${file:name}",
+    ),
+    (r"\{\s*[\w$]+=.*|\{\s*'.*|\{\s*\}=.*", "a dict, not its JSON", "json.dumps(schema)"),
+    (r"[\w.]+", "a name", "it is not looked up"),
+)
+#: what registries answer if they are asked for a schema
+_ANSWER = frozenset(
+    {"schema", "subject", "version", "id", "guid", "schemaType", "references", "metadata"}
+    | {"ruleSet", "schemaTags", "ts", "deleted", "maxId"}
+)
+_AVRO_ONLY = ("record", "enum", "fixed", "map")
+_GIVE_TEXT = "give the text of the schema"
+
+
+def _schema_text(option: str, schema_format: str, text: str | None) -> str | None:
+    """The schema without a byte order mark; raises InvalidOption for what is something else."""
+    text = (text or "").removeprefix("\ufeff")
+    if not text or (schema_format == "avro" and text in AVRO_PRIMITIVES):
+        return text or None
+    try:
+        problem = _no_schema(json.loads(text), schema_format, option)
+    except RecursionError:
+        problem = "is nested too deeply"
+    except ValueError as error:
+        problem = f"is not JSON: {error}"
+        for pattern, what, instead in _NO_JSON:
+            if re.fullmatch(pattern, text, re.DOTALL):
+                problem = f"is {what}; {_GIVE_TEXT}: {instead}"
+                break
+    if problem is None:
+        return text
+    raise InvalidOption(f"{option} {problem}", option=option)
+
+
+def _no_schema(document: Any, schema_format: str, option: str) -> str | None:
+    """What a document is, if it is not a schema of the format."""
+    if isinstance(document, dict):
+        return _other_schema(document, schema_format, option)
+    is_avro = isinstance(document, list) or document in AVRO_PRIMITIVES
+    if is_avro if schema_format == "avro" else isinstance(document, bool):
+        return None
+    what = "is JSON, but no schema"
+    if isinstance(document, str):
+        what = "is quoted twice" if document.lstrip().startswith(("{", "[")) else "is a name"
+    elif isinstance(document, int) and not isinstance(document, bool):
+        what = "is a number; an id is not looked up"
+    return f"{what}; {_GIVE_TEXT}"
+
+
+def _other_schema(document: Mapping[str, Any], schema_format: str, option: str) -> str | None:
+    kind, column = document.get("type"), option.partition(".")[0]
+    if isinstance(document.get("schema"), str) and _ANSWER.issuperset(document):
+        return f"is an answer of the registry; {_GIVE_TEXT}, which is its field schema"
+    if schema_format == "json" and kind in _AVRO_ONLY:
+        return f"is an Avro schema; set {column}.format=avro, or give a JSON Schema"
+    if schema_format == "avro" and kind == "object":
+        return f"is a JSON Schema; set {column}.format=json, or give an Avro schema"
+    return None
 
 
 def _check_without_format(texts: Mapping[str, str], notices: Notices) -> None:

@@ -92,7 +92,11 @@ class _Derivation:
         if _INTERVAL.fullmatch(spark_type):
             return {"type": "long", "spark.sql.catalyst.type": spark_type}
         if spark_type.startswith("time("):
-            return {"type": "long", "logicalType": "time-micros"}
+            return {
+                "type": "long",
+                "logicalType": "time-micros",
+                "spark.sql.catalyst.type": spark_type,
+            }
         if (decimal := _DECIMAL.fullmatch(spark_type)) and int(decimal[2]) >= 0:
             return {
                 "type": "bytes",

@@ -15,6 +15,7 @@ import pyarrow as pa
 from spark_kafka_sink.errors import SchemaMismatch
 from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.arrow_memory import plain_type
+from spark_kafka_sink.records.column_table import sql_name
 from spark_kafka_sink.schemas import avro_writers as writers
 from spark_kafka_sink.schemas.avro_defaults import encoded_default, long_bytes
 from spark_kafka_sink.schemas.avro_level import Level
@@ -33,6 +34,7 @@ from spark_kafka_sink.schemas.avro_schema import (
     parse_schema,
 )
 from spark_kafka_sink.schemas.avro_writers import Writer
+from spark_kafka_sink.schemas.conversions import Element, MapValue
 from spark_kafka_sink.schemas.encoded import Encoded, encode_in_parts
 
 
@@ -144,9 +146,35 @@ def _branch(
         if not mismatches:
             fitting.append((index, writer))
     if not fitting:
-        problems.append(mismatch(node, arrow_type, path))
+        problems.append(mismatch(node, arrow_type, path, _as_members(others, arrow_type, path)))
         return 0, writers.Nothing()
     return _best(fitting)
+
+
+def _as_members(
+    others: Sequence[tuple[int, Branch]], arrow_type: pa.DataType, path: str
+) -> str | None:
+    """What names and orders the fields of a struct ``{0}`` as the members of a union."""
+    if not pa.types.is_struct(arrow_type) or arrow_type.num_fields != len(others):
+        return None
+    free = list(arrow_type)
+    members = []
+    for i, (_, branch) in enumerate(others):
+        fitting = [field for field in free if _fits(branch, field.type, path)]
+        if not fitting:
+            return None
+        kind = str(branch).rpartition(".")[2].rpartition(" ")[2]
+        # Spark's reader names them by their types, if told so.
+        best = max(fitting, key=lambda f: (f.name == f"member{i}", f.name.endswith(f"_{kind}")))
+        free.remove(best)
+        members.append(f"{{0}}.{sql_name(best.name)} AS member{i}")
+    return f"struct({', '.join(members)})"
+
+
+def _fits(node: Branch, arrow_type: pa.DataType, path: str) -> bool:
+    problems: list[str] = []
+    _writer(node, arrow_type, path, problems)
+    return not problems
 
 
 def _writer(node: Branch, arrow_type: pa.DataType, path: str, problems: list[str]) -> Writer:
@@ -162,26 +190,39 @@ def _writer(node: Branch, arrow_type: pa.DataType, path: str, problems: list[str
     else:
         writer = _PRIMITIVES[node.type](node, arrow_type, path)
     if writer is None:
-        problems.append(mismatch(node, arrow_type, path))
+        problems.append(mismatch(node, arrow_type, path, _only_field(node, arrow_type, path)))
         return writers.Nothing()
     return writer
+
+
+def _only_field(node: Branch, arrow_type: pa.DataType, path: str) -> str | None:
+    """The field ``{0}.name`` of a struct with only this one, if it is what the schema wants."""
+    if not pa.types.is_struct(arrow_type) or arrow_type.num_fields != 1:
+        return None
+    field = arrow_type.field(0)
+    return f"{{0}}.{sql_name(field.name)}" if _fits(node, field.type, path) else None
 
 
 def _nested(
     node: Record | Array | Map, arrow_type: pa.DataType, path: str, problems: list[str]
 ) -> Writer | None:
     if isinstance(node, Record):
-        is_struct = pa.types.is_struct(arrow_type)
-        return _record(node, arrow_type, path, problems) if is_struct else None
+        # Spark's reader makes a struct with one member of a union with one type.
+        is_member = _only_field(node, arrow_type, path) and arrow_type.field(0).name == "member0"
+        is_record = pa.types.is_struct(arrow_type) and not is_member
+        return _record(node, arrow_type, path, problems) if is_record else None
     if isinstance(node, Array):
         if not pa.types.is_list(arrow_type) and not pa.types.is_large_list(arrow_type):
             return None
-        element = _field_writer(node.items, arrow_type.value_field, f"{path}.element", problems)
+        element = _field_writer(
+            node.items, arrow_type.value_field, Element(f"{path}.element"), problems
+        )
         return writers.Lists([(None, element)])
     if not pa.types.is_map(arrow_type) or plain_type(arrow_type.key_type) != pa.string():
         return None
     key = writers.Required(f"{path}.key", writers.Text(f"{path}.key"), is_nullable=False)
-    value = _field_writer(node.values, arrow_type.item_field, f"{path}.value", problems)
+    place = MapValue(f"{path}.value")
+    value = _field_writer(node.values, arrow_type.item_field, place, problems)
     return writers.Lists([(0, key), (1, value)])
 
 

@@ -5,14 +5,29 @@ from __future__ import annotations
 import pyarrow as pa
 
 from spark_kafka_sink.records.arrow_memory import plain_type
-from spark_kafka_sink.schemas.avro_schema import Enum, Fixed, Node, Primitive, Union
+from spark_kafka_sink.schemas.avro_schema import (
+    Array,
+    Enum,
+    Fixed,
+    Map,
+    Node,
+    Primitive,
+    Record,
+    Union,
+)
+from spark_kafka_sink.schemas.conversions import LEVELS, conversion, remedy, struct_type
 
 
-def mismatch(node: Node, arrow_type: pa.DataType, path: str) -> str:
+def mismatch(node: Node, arrow_type: pa.DataType, path: str, expression: str | None = None) -> str:
+    """``expression``: what converts the field ``{0}``; None: what the table of conversions has."""
     has = _spark_name(arrow_type)
-    return (
-        f"{path}: the schema wants {node}, the column has {has}; {_advice(node, arrow_type, path)}"
-    )
+    if expression is None and isinstance(node, Union) and pa.types.is_struct(arrow_type):
+        last = len(node.branches) - (1 if node.null is None else 2)
+        advice = f"name its fields member0 to member{last}, one for each type, in the order of the "
+        advice += "types, or change the schema"
+    else:
+        advice = remedy(path, expression or _conversion(node, has))
+    return f"{path}: the schema wants {node}, the column has {has}; {advice}"
 
 
 _NAMES = {
@@ -47,70 +62,52 @@ def _spark_name(arrow_type: pa.DataType) -> str:
     return "struct" if pa.types.is_struct(arrow_type) else _NAMES.get(arrow_type, str(arrow_type))
 
 
-_NUMBERS = frozenset({"byte", "short", "int", "long", "float", "double", "decimal"})
-_SCALARS = _NUMBERS | {"boolean", "string"}
-_TIMES = frozenset({"date", "timestamp", "timestamp_ntz", "string"})
-
-#: (logical) type -> the Spark type that fits, and those which Spark casts to it without a change of
-#: their meaning: between times and numbers, a cast counts seconds
-_CASTS = {
-    "boolean": ("boolean", _SCALARS),
-    "int": ("int", _SCALARS),
-    "long": ("long", _SCALARS),
-    "float": ("float", _SCALARS),
-    "double": ("double", _SCALARS),
-    "decimal": ("decimal", _SCALARS),
-    "string": ("string", _SCALARS | _TIMES | {"binary", "time", "interval"}),
-    "fixed": ("binary", frozenset({"string"})),
-    "date": ("date", _TIMES),
-    "time-millis": ("int", _NUMBERS),
-    "time-micros": ("long", _NUMBERS),
-    "timestamp-millis": ("timestamp", _TIMES),
-    "timestamp-micros": ("timestamp", _TIMES),
-    "local-timestamp-millis": ("timestamp_ntz", _TIMES),
-    "local-timestamp-micros": ("timestamp_ntz", _TIMES),
-}
-_BY_UNIT = "timestamp_seconds({0}), timestamp_millis({0}) or timestamp_micros({0})"
-
-#: (Spark type, (logical) type) -> what converts a column where a cast does not
-_CONVERSIONS = {
-    ("date", "long"): "unix_date({0})",
-    ("timestamp", "timestamp-nanos"): "unix_micros({0}) * 1000",
-    ("string", "uuid"): "unhex(replace({0}, '-', ''))",
-    **{(number, "date"): "date_from_unix_date(int({0}))" for number in _NUMBERS},
-    **{
-        (number, f"timestamp-{unit}"): _BY_UNIT if is_whole else "timestamp_seconds({0})"
-        for unit in ("millis", "micros")
-        for numbers, is_whole in (
-            (("byte", "short", "int"), True),
-            (("float", "double", "decimal"), False),
-        )
-        for number in numbers
-    },
-}
-
-
-def _advice(node: Node, arrow_type: pa.DataType, path: str) -> str:
-    if isinstance(node, Union) and pa.types.is_struct(arrow_type):
-        last = len(node.branches) - (1 if node.null is None else 2)
-        return f"name its fields member0 to member{last}, one for each type, or change the schema"
-    kind = _kind(node)
-    has = _spark_name(arrow_type).partition("(")[0]
-    if expression := _CONVERSIONS.get((has, kind)):
-        name = path.rpartition(".")[2]
-        return f"convert it with {expression.format(name)}, or change the schema"
-    wanted, castable = _CASTS.get(kind, ("", frozenset()))
-    if isinstance(node, Primitive | Fixed) and kind == "decimal":
+def _conversion(node: Node, has: str) -> str | None:
+    if isinstance(node, Union):
+        # A text loses nothing.
+        branches = sorted(node.branches, key=lambda branch: _kind(branch) != "string")
+        return next(filter(None, (_conversion(branch, has) for branch in branches)), None)
+    if isinstance(node, Primitive | Fixed) and node.logical_type == "decimal":
         wanted = f"decimal({node.precision},{node.scale})"
-        has = "" if node.precision > _MAX_DIGITS or wanted == _spark_name(arrow_type) else has
-    if has in castable:
-        return f"cast it to {wanted}, or change the schema"
-    return "change the column or the schema"
+        is_possible = node.precision <= _MAX_DIGITS and wanted != has
+        return conversion(has, "decimal", wanted) if is_possible else None
+    return conversion(has, _kind(node), _spark_type(node) or "")
 
 
 def _kind(node: Node) -> str:
+    """What the table of conversions calls the type."""
     if isinstance(node, Primitive):
         return node.logical_type or node.type
     if isinstance(node, Fixed):
         return node.logical_type or "fixed"
-    return "string" if isinstance(node, Enum) else ""
+    return {Enum: "string", Array: "array", Map: "map", Record: "record"}.get(type(node), "")
+
+
+_SPARK_TYPES = {
+    **dict.fromkeys(("boolean", "int", "float", "double", "string", "date"), ""),
+    "long": "bigint",
+    "bytes": "binary",
+    "fixed": "binary",
+    **dict.fromkeys(("timestamp-millis", "timestamp-micros"), "timestamp"),
+    **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros"), "timestamp_ntz"),
+}
+
+
+def _spark_type(node: Node, levels: int = LEVELS) -> str | None:
+    """A Spark type that fits; None: not every schema has one, nor those with very many levels."""
+    if levels == 0:
+        return None
+    if isinstance(node, Array):
+        inner = _spark_type(node.items, levels - 1)
+        return inner and f"array<{inner}>"
+    if isinstance(node, Map):
+        inner = _spark_type(node.values, levels - 1)
+        return inner and f"map<string,{inner}>"
+    if isinstance(node, Record):
+        fields = {field.name: _spark_type(field.type, levels - 1) for field in node.fields}
+        return struct_type(fields)
+    if isinstance(node, Union):
+        others = [branch for i, branch in enumerate(node.branches) if i != node.null]
+        return _spark_type(others[0], levels) if len(others) == 1 else None
+    kind = _kind(node)
+    return _SPARK_TYPES[kind] or kind if kind in _SPARK_TYPES else None

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from spark_kafka_sink.errors import SchemaMismatch
-from spark_kafka_sink.names import is_avro_name, is_full_avro_name
-
-PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+from spark_kafka_sink.names import AVRO_PRIMITIVES, is_avro_name, is_full_avro_name
 
 _LOGICAL_TYPES = {
     "int": {"date", "time-millis"},
@@ -129,7 +127,7 @@ def _described(base: str, logical_type: str | None, precision: int, scale: int) 
 def parse_schema(text: str, column: str) -> Node:
     """The schema in a JSON text. Raises SchemaMismatch if it is none; ``column`` is its column."""
     # A schema may be the name of a primitive type alone, without quotes.
-    if text.strip() in PRIMITIVES:
+    if text.strip() in AVRO_PRIMITIVES:
         return Primitive(text.strip())
     try:
         return _Parser().parse(json.loads(text), "")
@@ -175,12 +173,12 @@ class _Parser:
             return Map(self.parse(_required(schema, "values"), namespace))
         if kind in {"record", "error", "enum", "fixed"}:
             return self._definition(schema, kind, namespace)
-        if kind in PRIMITIVES:
+        if kind in AVRO_PRIMITIVES:
             return Primitive(kind, *_logical_type(schema, kind, None))
         return self._reference(kind, namespace)
 
     def _reference(self, name: str, namespace: str) -> Branch:
-        if name in PRIMITIVES:
+        if name in AVRO_PRIMITIVES:
             return Primitive(name)
         full_name = f"{namespace}.{name}" if namespace and "." not in name else name
         definition = self._named.get(full_name) or self._named.get(name)
@@ -208,7 +206,7 @@ class _Parser:
             _reject(f"{_shown(name)} is not a name")
         if "." not in name and (space := schema.get("namespace", namespace)):
             name = f"{space}.{name}"
-        if not is_full_avro_name(name) or name in PRIMITIVES:
+        if not is_full_avro_name(name) or name in AVRO_PRIMITIVES:
             _reject(f"{name} is not a name")
         if name in self._named:
             _reject(f"{name} is defined twice")

@@ -17,7 +17,7 @@ from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.arrow_memory import Mask
 from spark_kafka_sink.schemas.avro_defaults import long_bytes
 from spark_kafka_sink.schemas.avro_level import Lengths, Level, Piece, Words, zigzag
-from spark_kafka_sink.schemas.encoded import NOT_UTF8
+from spark_kafka_sink.schemas.encoded import NO_NULL, NOT_UTF8
 
 #: rows whose reason names their own value; the others of a column share one
 _NAMED_VALUES = 20
@@ -100,7 +100,7 @@ class Required:
         if valid is not None:
             is_bad = ~valid if active is None else active & ~valid
             if is_bad.any():
-                reason = f"{self.path}: null, but the schema requires a value"
+                reason = f"{self.path}: {NO_NULL}"
                 level.reject(np.flatnonzero(is_bad), reason)
             active = _both(active, valid)
         if self.prefix:
@@ -144,7 +144,7 @@ class Members:
         counts = np.sum(valid, axis=0)
         self._reject(level, counts > 1, "several members are not null, but a union has one value")
         if self.null is None:
-            self._reject(level, active & (counts == 0), "null, but the schema requires a value")
+            self._reject(level, active & (counts == 0), NO_NULL)
         numbers = np.full(len(array), 2 * (self.null or 0), dtype=np.uint64)
         for is_member, (branch, _) in zip(valid, self.members, strict=True):
             numbers[is_member] = 2 * branch

@@ -14,6 +14,7 @@ from spark_kafka_sink.records.rejection import RowProblem, first_problems
 #: Arrow bytes: so few that what is made of them, several times as large, stays in a cache
 _BYTES_AT_ONCE = 2**21
 
+NO_NULL = "null, but the schema requires a value"
 NOT_UTF8 = "a string is not UTF-8; make the column binary, or replace such strings"
 
 

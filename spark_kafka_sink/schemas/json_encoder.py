@@ -23,7 +23,7 @@ from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.arrow_memory import binary_scalar
 from spark_kafka_sink.records.columns import containing_rows, ranges
 from spark_kafka_sink.records.rejection import RowProblem
-from spark_kafka_sink.schemas.encoded import NOT_UTF8, Encoded, encode_in_parts
+from spark_kafka_sink.schemas.encoded import NO_NULL, NOT_UTF8, Encoded, encode_in_parts
 from spark_kafka_sink.schemas.json_fit import Fit
 
 _Texts = Callable[[pa.Array, list[RowProblem]], pa.Array]
@@ -79,6 +79,34 @@ def _texts(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
 
     It adds problems with the positions of their rows in the array; the texts of these are not used.
     """
+    texts = _texts_of_one(kind, path, fit)
+    if not fit.others:
+        return texts
+    others = [_texts_of_one(kind, path, other) for other in fit.others]
+
+    def first_allowed(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
+        own_problems: list[RowProblem] = []
+        written = texts(array, own_problems)
+        for other in others:
+            if not own_problems:
+                break
+            rows = np.unique(np.concatenate([problem.rows for problem in own_problems]))
+            again: list[RowProblem] = []
+            retried = other(array.take(memory.integer_array(rows)), again)
+            is_good = np.ones(len(rows), dtype=bool)
+            for problem in again:
+                is_good[problem.rows] = False
+            written = _replaced(
+                written, rows[is_good], retried.filter(memory.boolean_array(is_good))
+            )
+            own_problems = _without_rows(own_problems, rows[is_good])
+        problems += own_problems
+        return written
+
+    return first_allowed
+
+
+def _texts_of_one(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
     if pa.types.is_dictionary(kind):
         decoded = _texts(kind.value_type, path, fit)
         return lambda array, problems: decoded(array.dictionary_decode(), problems)
@@ -102,13 +130,15 @@ def _objects(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
         for field in kind
     ]
     required = [i for i, name in enumerate(names) if name in fit.nulls]
+    never_null = [(i, f"{path}.{name}") for i, name in enumerate(names) if name in fit.no_nulls]
     labels = [json.dumps(name, ensure_ascii=False).encode() + b":" for name in names]
 
     def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
         # flatten: a field of a null struct is null, so it has no problem.
-        columns = [
-            field(column, problems) for field, column in zip(fields, array.flatten(), strict=True)
-        ]
+        arrays = array.flatten()
+        columns = [field(column, problems) for field, column in zip(fields, arrays, strict=True)]
+        for i, place in never_null:
+            _reject_nulls(arrays[i], place, problems, around=array)
         for i in required:
             columns[i] = _null_as_text(columns[i])
         objects = _joined_fields(labels, columns, len(array))
@@ -144,7 +174,7 @@ def _join_present(*parts: pa.Array | pa.Scalar) -> pa.Array:
 
 
 def _arrays(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
-    element = _texts(kind.value_type, f"{path}.element", fit.inner.get("element", _ANY))
+    element = _inner_texts(kind.value_type, path, "element", fit)
 
     def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
         starts, used = _used(array)
@@ -164,18 +194,110 @@ def _maps(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
         problem = f"column {path}: map with {key_type} keys; cast its keys to string"
         raise UnsupportedType(f"JSON cannot have {problem}", problems=(problem,))
     key = _texts(kind.key_type, f"{path}.key", _ANY)
-    value = _texts(kind.item_type, f"{path}.value", fit.inner.get("value", _ANY))
+    of_key = fit.of_key
+    value = _inner_texts(kind.item_type, path, "value", fit)
 
     def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
         starts, used = _used(array)
         entry_problems: list[RowProblem] = []
-        keys = key(_selected(array.keys, used), entry_problems)
-        values = value(_selected(array.items, used), entry_problems)
+        names, items = _selected(array.keys, used), _selected(array.items, used)
+        keys = key(names, entry_problems)
+        if of_key is None:
+            values = value(items, entry_problems)
+        else:
+            values = _values_by_key(kind.item_type, path, of_key, names, items, entry_problems)
         problems += _row_problems(entry_problems, starts)
+        for name in sorted(fit.keys):
+            has_name = memory.booleans(pc.equal(memory.plain(names), name))
+            found = containing_rows(starts, np.flatnonzero(has_name))
+            lacking = np.setdiff1d(np.flatnonzero(memory.valid_rows(array)), found)
+            if len(lacking):
+                reason = f"{path}: the schema requires {name}, the map lacks it"
+                problems.append(RowProblem(lacking, reason))
         entries = _join(_null_as_text(keys), _COLON, _null_as_text(values))
         return _joined_lists(array, starts, entries, b"{", b"}")
 
     return texts
+
+
+def _inner_texts(kind: pa.DataType, path: str, name: str, fit: Fit) -> _Texts:
+    """The function for the elements of arrays, or the values of maps."""
+    place = f"{path}.{name}"
+    texts = _texts(kind, place, fit.inner.get(name, _ANY))
+    if not fit.no_nulls:
+        return texts
+
+    def without_nulls(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
+        _reject_nulls(array, place, problems)
+        return texts(array, problems)
+
+    return without_nulls
+
+
+def _values_by_key(
+    kind: pa.DataType,
+    path: str,
+    of_key: Callable[[str], Fit],
+    keys: pa.Array,
+    items: pa.Array,
+    problems: list[RowProblem],
+) -> pa.Array:
+    """The texts of a map's values if the schema has rules for keys."""
+    keys = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
+    codes = memory.numbers(keys.indices.cast(pa.int32()), np.int32)
+    ends, data = memory.byte_strings(keys.dictionary)
+    names = [
+        data[begin:end].tobytes().decode(errors="replace")
+        for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+    ]
+    fits: list[Fit] = []
+    code_fits = np.zeros(len(names), dtype=np.int64)
+    for code, name in enumerate(names):
+        fit = of_key(name)
+        if fit.problems:
+            rule = fit.problems[0].partition(": ")[2].partition("; ")[0]
+            reason = f"{path}: key {name[:100]!r}: {rule}"
+            is_bad = codes == code
+            if fit.nulls:
+                is_bad &= memory.valid_rows(items)
+            problems.append(RowProblem(np.flatnonzero(is_bad), reason))
+            fit = _ANY
+        if fit not in fits:
+            fits.append(fit)
+        code_fits[code] = fits.index(fit)
+    texts = pa.nulls(len(items), pa.large_binary())
+    for i, fit in enumerate(fits):
+        rows = np.flatnonzero(code_fits[codes] == i)
+        own_problems: list[RowProblem] = []
+        selected = items.take(memory.integer_array(rows))
+        written = _inner_texts(kind, path, "value", fit)(selected, own_problems)
+        texts = _replaced(texts, rows, written)
+        problems += [replace(problem, rows=rows[problem.rows]) for problem in own_problems]
+    return texts
+
+
+def _reject_nulls(
+    array: pa.Array, path: str, problems: list[RowProblem], around: pa.Array | None = None
+) -> None:
+    """Add the rows with a null, unless what is ``around`` is null there."""
+    if not array.null_count:
+        return
+    is_null = ~memory.valid_rows(array)
+    rows = np.flatnonzero(is_null if around is None else is_null & memory.valid_rows(around))
+    if len(rows):
+        problems.append(RowProblem(rows, f"{path}: {NO_NULL}"))
+
+
+def _without_rows(problems: Sequence[RowProblem], rows: npt.NDArray[np.int64]) -> list[RowProblem]:
+    kept = [replace(problem, rows=np.setdiff1d(problem.rows, rows)) for problem in problems]
+    return [problem for problem in kept if len(problem.rows)]
+
+
+def _replaced(texts: pa.Array, rows: npt.NDArray[np.int64], others: pa.Array) -> pa.Array:
+    """The texts with others in those rows (ascending)."""
+    is_other = np.zeros(len(texts), dtype=bool)
+    is_other[rows] = True
+    return pc.replace_with_mask(texts, memory.boolean_array(is_other), others)
 
 
 def _used(array: pa.Array) -> tuple[npt.NDArray[np.int64], slice | npt.NDArray[np.int64]]:

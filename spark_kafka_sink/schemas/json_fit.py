@@ -2,28 +2,66 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 from spark_kafka_sink.errors import SchemaMismatch
-from spark_kafka_sink.schemas.json_derived import json_type, type_name
-
-_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
-_NO_NULL = (
-    "the schema requires a value, the column has it nullable; replace nulls, for instance with "
-    "coalesce, or allow null in the schema"
+from spark_kafka_sink.schemas.conversions import (
+    LEVELS,
+    Element,
+    MapValue,
+    conversion,
+    remedy,
+    struct_type,
 )
+from spark_kafka_sink.schemas.json_derived import json_type, type_name
+from spark_kafka_sink.schemas.json_tree import (
+    TYPES,
+    Located,
+    Part,
+    accepts,
+    combinations,
+    document,
+    parts_of,
+)
+
+_NAMES = "propertyNames"
+#: that rows may choose among, and that are tried: several anyOf in one allOf multiply
+_MOST_ALTERNATIVES, _MOST_COMBINATIONS = 64, 4096
+#: of a map, whose keys rules of the schema are for
+_CACHED_KEYS = 4096
+_SPARK_TYPES = {
+    "boolean": "boolean",
+    "integer": "bigint",
+    "number": "double",
+    "string": "string",
+}
 
 
 class Fit(NamedTuple):
-    """``nulls``: the fields of a struct whose nulls are written. ``inner``: of the types inside."""
+    """What the rows of a type may have.
+
+    ``nulls``: the types inside whose nulls are written; ``no_nulls``: of which a null is no valid
+    one. ``inner``: of the types inside. ``keys``: what a map must have. ``of_key``: of a map, that
+    of entries with a key, if the schema has rules for keys. ``others``: for the rows that this one
+    does not allow.
+    """
 
     problems: Sequence[str] = ()
     nulls: frozenset[str] = frozenset()
+    no_nulls: frozenset[str] = frozenset()
     inner: Mapping[str, Fit] = {}
+    keys: frozenset[str] = frozenset()
+    of_key: Callable[[str], Fit] | None = None
+    others: Sequence[Fit] = ()
+
+    @property
+    def allows_all(self) -> bool:
+        """Whether no row can break the rules that are compared."""
+        rejects = self.problems or self.no_nulls or self.keys or self.of_key
+        return not rejects and all(fit.allows_all for fit in self.inner.values())
 
 
 def check_fit(schema: str, spark_type: Any, column: str) -> Fit:
@@ -33,9 +71,10 @@ def check_fit(schema: str, spark_type: Any, column: str) -> Fit:
     schema, allOf, anyOf and oneOf (as anyOf); no rules for values, such as enum, format or tuples.
     """
     try:
-        root = json.loads(schema)
-        fit = _fit(root, [root], spark_type, f"column {column}")
-    except (AttributeError, RecursionError, TypeError, ValueError) as error:
+        fit = _fit([document(schema)], spark_type, f"column {column}")
+    except RecursionError:
+        fit = Fit(["it cannot be read: it is nested too deeply, or refers to itself"])
+    except ValueError as error:
         fit = Fit([f"it cannot be read: {error}"])
     if fit.problems:
         text = f"column {column} does not fit its JSON Schema: {'; '.join(fit.problems)}"
@@ -43,79 +82,149 @@ def check_fit(schema: str, spark_type: Any, column: str) -> Fit:
     return fit
 
 
-def _fit(root: Any, schemas: Sequence[Any], kind: Any, path: str) -> Fit:
+def _fit(schemas: Sequence[Located], kind: Any, path: str) -> Fit:
     """The result of all schemas together, for values that are not null."""
-    parts = [part for schema in schemas for part in _parts(root, schema)]
-    for i, part in enumerate(parts):
-        for keyword in [name for name in ("anyOf", "oneOf") if name in part]:
-            parts[i] = {name: value for name, value in part.items() if name != keyword}
-            branches = part[keyword]
-            not_null = [schema for schema in branches if schema != {"type": "null"}]
-            fits = [_fit(root, [*parts, schema], kind, path) for schema in not_null or branches]
-            all_problems = [problem for fit in fits for problem in fit.problems]
-            return next((fit for fit in fits if not fit.problems), Fit(all_problems))
+    fits: list[Fit] = []
+    problems: dict[str, None] = {}
+    for parts in islice(combinations([[schema] for schema in schemas]), _MOST_COMBINATIONS):
+        fit = _fit_one(parts, kind, path)
+        if fit.allows_all:
+            return fit
+        problems.update(dict.fromkeys(fit.problems))
+        if not fit.problems and fit not in fits:
+            fits.append(fit)
+        if len(fits) == _MOST_ALTERNATIVES:
+            break
+    if not fits:
+        return Fit(tuple(problems) or (f"{path}: the schema has no alternatives",))
+    return fits[0]._replace(others=fits[1:])
+
+
+def _fit_one(trees: Sequence[Part], kind: Any, path: str) -> Fit:
+    parts = [part for tree in trees for part in tree.all()]
     kind_name, written = type_name(kind), json_type(kind)
-    has = written if kind_name == written else f"{kind_name} ({written})"
     for part in parts:
-        if written not in part["type"] and not (written == "integer" and "number" in part["type"]):
-            allows = " or ".join(part["type"]) or "nothing"
-            return Fit([f"{path}: the schema allows {allows}, the column has {has}"])
-    required = {name for part in parts for name in part.get("required", ())}
-    problems, nulls, inner = list[str](), set[str](), dict[str, Fit]()
-    for name, inner_type, is_nullable, inner_schemas in _inner(kind, parts):
-        inner[name] = _fit(root, inner_schemas, inner_type, f"{path}.{name}")
-        problems += inner[name].problems
-        if is_nullable and (name in required or kind_name != "struct"):
-            nulls.add(name)
-            if not all(map(partial(_accepts_null, root), inner_schemas)):
-                problems.append(f"{path}.{name}: {_NO_NULL}")
-    if kind_name == "struct":
-        missing = sorted(required - inner.keys())
-        problems += [f"{path}: the schema requires {name}, the column lacks it" for name in missing]
-    return Fit(problems, frozenset(nulls), inner)
+        types = part.keywords.get("type", TYPES)
+        types = [types] if isinstance(types, str) else types
+        if written not in types and not (written == "integer" and "number" in types):
+            return Fit([_mismatch(types, kind, path, part)])
+    if kind_name == "array":
+        items = [
+            part.scope.at(part.keywords["items"])
+            for part in parts
+            if "items" in part.keywords
+            and "prefixItems" not in part.keywords
+            and not isinstance(part.keywords["items"], list)
+        ]
+        types = {"element": (kind["elementType"], kind["containsNull"], items)}
+        return _inside(types, path, Element)
+    if kind_name == "map":
+        return _fit_map(trees, parts, kind, path)
+    return _fit_struct(trees, parts, kind, path) if kind_name == "struct" else Fit()
 
 
-def _parts(root: Any, schema: Any) -> Iterator[dict[str, Any]]:
-    """The schema, what it refers to and what it has in allOf: all of them apply."""
-    part = ({} if schema else {"type": []}) if isinstance(schema, bool) else dict(schema)
-    reference, others = part.pop("$ref", "another document"), part.pop("allOf", [])
-    part = {"type": _TYPES, "properties": {}, "additionalProperties": True, **part}
-    if isinstance(part["type"], str):
-        part["type"] = [part["type"]]
-    if "patternProperties" in part:
-        part["additionalProperties"] = True
-    yield part
-    document, *names = unquote(reference).split("/")
-    target = root if document == "#" else True  # another document accepts everything
-    for name in (name.replace("~1", "/").replace("~0", "~") for name in names):
-        target = target.get(name, True) if isinstance(target, dict) else True
-    for other in [target, *others]:
-        if other is not True:
-            yield from _parts(root, other)
+def _mismatch(types: Sequence[Any], kind: Any, path: str, part: Part) -> str:
+    kind_name, written = type_name(kind), json_type(kind)
+    has = kind_name if kind_name == written else f"{kind_name} ({written})"
+    allows = " or ".join(map(str, types)) or "nothing"
+    if types:
+        words = map(str, types)
+        possible = (conversion(kind_name, word, _spark_type(part, word) or "") for word in words)
+        advice = remedy(path, next(filter(None, possible), None))
+    else:
+        advice = "drop it from the column, or add it to the schema"
+    return f"{path}: the schema allows {allows}, the column has {has}; {advice}"
 
 
-def _inner(kind: Any, parts: Sequence[Any]) -> Iterator[tuple[str, Any, bool, list[Any]]]:
-    """The types inside: for each the name, the type, whether it is nullable, and the schemas."""
-    if type_name(kind) == "array":
-        items = [True if "prefixItems" in part else part.get("items", True) for part in parts]
-        items = [isinstance(schema, list) or schema for schema in items]
-        yield "element", kind["elementType"], kind["containsNull"], items
-    elif type_name(kind) == "map":  # which of the properties it has depends on values
-        values = [True if part["properties"] else part["additionalProperties"] for part in parts]
-        yield "value", kind["valueType"], kind["valueContainsNull"], values
-    elif type_name(kind) == "struct":
-        for name, field in ((field["name"], field) for field in kind["fields"]):
-            own = [part["properties"].get(name, part["additionalProperties"]) for part in parts]
-            yield name, field["type"], field["nullable"], own
+def _spark_type(part: Part, wanted: Any, levels: int = LEVELS) -> str | None:
+    """A Spark type that fits a type of JSON; None: there is none, or it has very many levels."""
+    if levels == 0 or wanted not in ("array", "object"):
+        return _SPARK_TYPES.get(wanted)
+
+    def inner(schema: Any) -> str | None:
+        tree = next(parts_of(part.scope.at(schema)), None)
+        for inside in tree.all() if tree else ():
+            types = inside.keywords.get("type", ())
+            for word in (types,) if isinstance(types, str) else types:
+                if word != "null":
+                    return _spark_type(inside, word, levels - 1)
+        return None
+
+    if wanted == "array":
+        items = inner(part.keywords.get("items", True))
+        return items and f"array<{items}>"
+    properties = part.keywords.get("properties", {})
+    if not properties:
+        values = inner(part.keywords.get("additionalProperties", True))
+        return values and f"map<string,{values}>"
+    return struct_type({name: inner(schema) for name, schema in properties.items()})
 
 
-def _accepts_null(root: Any, schema: Any) -> bool:
-    accepts = partial(_accepts_null, root)
-    return schema is True or all(
-        "null" in part["type"]
-        and None in part.get("enum", [part.get("const")])
-        and any(map(accepts, part.get("anyOf", [True])))
-        and sum(map(accepts, part.get("oneOf", [True]))) == 1
-        and not accepts(part.get("not", False))
-        for part in _parts(root, schema)
+def _fit_map(trees: Sequence[Part], parts: Sequence[Part], kind: Any, path: str) -> Fit:
+    def of_key(key: str | None) -> Fit:
+        if key is not None and (problems := _name_problems(parts, key, f"{path}.value")):
+            return Fit(problems)
+        schemas = [schema for tree in trees for schema in tree.properties(key)]
+        types = {"value": (kind["valueType"], kind["valueContainsNull"], schemas)}
+        return _inside(types, path, MapValue)
+
+    has_patterns = any(
+        keyword in part.keywords for part in parts for keyword in ("patternProperties", _NAMES)
     )
+    names = {name for part in parts for name in part.keywords.get("properties", ())}
+    others, required = of_key(None), frozenset(_required(parts))
+    is_of_names = has_patterns or any(not of_key(name).problems for name in names)
+    if not is_of_names and (others.problems or not names):
+        return others._replace(keys=required)
+    of_any = lru_cache(_CACHED_KEYS)(of_key)
+    return Fit(
+        keys=required,
+        of_key=lambda key: of_any(key) if has_patterns or key in names else others,
+    )
+
+
+def _fit_struct(trees: Sequence[Part], parts: Sequence[Part], kind: Any, path: str) -> Fit:
+    required = _required(parts)
+    fields = {
+        field["name"]: (
+            field["type"],
+            field["nullable"] and field["name"] in required,
+            [schema for tree in trees for schema in tree.properties(field["name"])],
+        )
+        for field in kind["fields"]
+    }
+    fit = _inside(fields, path)
+    problems = [*fit.problems]
+    for name in fields:
+        problems += _name_problems(parts, name, f"{path}.{name}")
+    missing = sorted(required - fields.keys())
+    problems += [f"{path}: the schema requires {name}, the column lacks it" for name in missing]
+    return fit._replace(problems=problems)
+
+
+def _required(parts: Sequence[Part]) -> set[str]:
+    return {str(name) for part in parts for name in part.keywords.get("required", ())}
+
+
+def _inside(
+    types: Mapping[str, tuple[Any, bool, Sequence[Located]]],
+    path: str,
+    place: type[str] = str,
+) -> Fit:
+    """The result for types inside: for each its type, whether nulls count, and the schemas."""
+    problems, inner = list[str](), dict[str, Fit]()
+    nulls, no_nulls = set[str](), set[str]()
+    for name, (kind, has_nulls, schemas) in types.items():
+        inner[name] = _fit(schemas, kind, place(f"{path}.{name}"))
+        problems += inner[name].problems
+        if has_nulls:
+            has_null = all(accepts(schema, None) for schema in schemas)
+            (nulls if has_null else no_nulls).add(name)
+    return Fit(problems, frozenset(nulls), frozenset(no_nulls), inner)
+
+
+def _name_problems(parts: Sequence[Part], name: str, path: str) -> list[str]:
+    rules = [part.scope.at(part.keywords[_NAMES]) for part in parts if _NAMES in part.keywords]
+    if all(accepts(rule, name) for rule in rules):
+        return []
+    return [f"{path}: the schema's {_NAMES} does not allow the name {name[:100]!r}; change it"]

@@ -40,6 +40,8 @@ class Conversion(NamedTuple):
 _HEADERS = "array<struct<key:string,value:binary>>"
 _HEADER = "struct(string(h.key) AS key, binary(string(h.value)) AS value)"
 _DROP = 'drop("{}")'
+#: string, with a collation or a length too
+_ANY_TEXT = r"(string|(var)?char)\b[^<>,]*"
 
 #: The first that matches applies.
 CONVERSIONS = (
@@ -51,12 +53,15 @@ CONVERSIONS = (
     ),
     Conversion(("value", "key"), "any other", ".*", ("string({})",)),
     Conversion(
-        ("topic",), "binary, a number", r"binary|(\w*int|decimal).*|string .*", ("string({})",)
+        ("topic",),
+        "binary, a number, char, varchar, collated string",
+        rf"binary|(\w*int|decimal).*|{_ANY_TEXT}",
+        ("string({})",),
     ),
     Conversion(
         ("partition",),
         "another number, string, void",
-        r"(tiny|small|big)int|float|double|decimal.*|string.*|void",
+        rf"(tiny|small|big)int|float|double|decimal.*|{_ANY_TEXT}|void",
         ("int({})",),
     ),
     Conversion(
@@ -74,7 +79,7 @@ CONVERSIONS = (
     Conversion(
         ("timestamp",),
         "timestamp_ntz, date, string, void",
-        "timestamp_ntz|date|string.*|void",
+        rf"timestamp_ntz|date|{_ANY_TEXT}|void",
         ("timestamp({})",),
     ),
     Conversion(("headers",), "`map<string,binary>`", "map<string,binary>", ("map_entries({})",)),
@@ -93,7 +98,7 @@ CONVERSIONS = (
     Conversion(
         ("headers",),
         "array of structs of a key and a text or binary value, with other names; void",
-        r"array<struct<[^<,]*,[^<,]*:(string|binary)>>|void",
+        rf"array<struct<[^<,]*,[^<,]*:({_ANY_TEXT}|binary)>>|void",
         (f"cast({{}} AS {_HEADERS})",),
     ),
     Conversion(
@@ -109,7 +114,7 @@ CONVERSIONS = (
         (f"transform(array({{}}), h -> {_HEADER})",),
     ),
     Conversion(
-        ("headers",), "string, from `to_json`", "string", (f"from_json({{}}, '{_HEADERS}')",)
+        ("headers",), "string, from `to_json`", _ANY_TEXT, (f"from_json({{}}, '{_HEADERS}')",)
     ),
     Conversion(
         tuple(column for column in COLUMNS if column not in ("value", "key", TIMESTAMP.name)),

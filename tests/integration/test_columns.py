@@ -391,6 +391,13 @@ CONVERTED = [
     ("headers", "named_struct('key', 'h', 'value', X'31')", ONE),
     ("headers", "named_struct('at', 2, 'key', 'h', 'value', X'FF')", [("h", b"\xff")]),
     ("headers", "null", None),
+    ("value", "cast('v' AS VARCHAR(3))", "v"),
+    ("topic", "cast('t' AS VARCHAR(3))", "t"),
+    ("topic", "cast('t' AS CHAR(1))", "t"),
+    ("partition", "cast('2' AS CHAR(1))", 2),
+    ("timestamp", "cast('2023-11-14 22:13:20' AS VARCHAR(30))", AT),
+    ("headers", "array(named_struct('name', 'h', 'text', cast('1' AS VARCHAR(1))))", ONE),
+    ("headers", "cast('[{\"key\":\"h\",\"value\":\"MQ==\"}]' AS VARCHAR(99))", ONE),
 ]  # fmt: skip
 DROPPED = [
     ("topic", "struct(1 AS a)"), ("topic", "null"), ("partition", "true"),
@@ -398,12 +405,23 @@ DROPPED = [
 ]  # fmt: skip
 
 
+@pytest.fixture
+def char_types(spark):
+    """Columns of type char and varchar, which are strings by default."""
+    spark.conf.set("spark.sql.preserveCharVarcharTypeInfo", "true")
+    yield
+    spark.conf.unset("spark.sql.preserveCharVarcharTypeInfo")
+
+
+@pytest.mark.usefixtures("char_types")
 def test_what_errors_advise_converts_columns_of_other_types(spark):
     converted = CONVERTED
+    if spark.sql("SELECT cast('t' AS CHAR(1)) AS t").schema["t"].dataType == StringType():
+        converted = [conversion for conversion in CONVERTED if "CHAR(" not in conversion[1]]
     if not hasattr(types, "VariantType"):  # then there are no collations either
         converted = [
             conversion
-            for conversion in CONVERTED
+            for conversion in converted
             if not re.search("parse_json|COLLATE", conversion[1])
         ]
     samples = [f"{sample} AS c{i}" for i, (_, sample, _) in enumerate(converted)]

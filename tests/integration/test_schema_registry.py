@@ -6,8 +6,9 @@ import datetime
 import json
 import re
 import uuid
+from collections import defaultdict
 from decimal import Decimal
-from itertools import zip_longest
+from itertools import product, zip_longest
 
 import pyarrow as pa
 import pytest
@@ -17,14 +18,14 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from deserializers import avro_deserializer
 from java_avro import avro_bytes, avro_value
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 from streams import write_by_format
 
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.errors import SchemaIncompatible, SchemaMismatch
+from spark_kafka_sink.errors import SchemaIncompatible, SchemaMismatch, UnsupportedType
 from spark_kafka_sink.schemas.avro_encoder import AvroEncoder
-from spark_kafka_sink.schemas.formats import derived_schema
+from spark_kafka_sink.schemas.conversions import CONVERSIONS
+from spark_kafka_sink.schemas.formats import derived_schema, encoder
 from spark_kafka_sink.schemas.preparation import prepare
 from spark_kafka_sink.spark.private_api import column_types
 
@@ -446,6 +447,10 @@ VALUES = {
     "timestamp": "timestamp'2024-02-29 12:00:00.123456'",
     "timestamp_ntz": "timestamp_ntz'2024-02-29 12:00:00.123456'",
     "interval": "interval '1 02:03:04.5' day to second",
+    "time": "time'12:00:00.123456'",
+    "struct": "named_struct('x', 7)",
+    "array": "array(7)",
+    "map": "map('x', 7)",
 }
 #: texts that mean something as the type
 TEXTS = {
@@ -454,16 +459,35 @@ TEXTS = {
     "fixed": "'abc'",
     "date": "'2024-02-29'",
     **{kind["logicalType"]: "'2024-02-29'" for kind in LONGS[1:] if "stamp" in str(kind)},
+    "array": "'[7]'",
+    **dict.fromkeys(("map", "record", "object"), """'{"x": 7}'"""),
 }
-AVRO_TYPES = [
-    *("boolean", "int", "long", "float", "double", "string", "bytes", FIXED, *INTS, *LONGS),
-    {"type": "bytes", **DECIMAL},
-    named("fixed", "F", size=16, logicalType="uuid"),
+SIMPLE = ("boolean", "int", "long", "float", "double", "string", "bytes")
+#: the schemas of what the table of conversions calls a type
+SCHEMAS = [
+    *(("avro", kind, kind) for kind in SIMPLE),
+    *(("avro", kind.get("logicalType"), kind) for kind in [*INTS[1:3], *LONGS[1:]]),
+    ("avro", "fixed", FIXED),
+    ("avro", "uuid", named("fixed", "F", size=16, logicalType="uuid")),
+    ("avro", "decimal", {"type": "bytes", **DECIMAL}),
+    ("avro", "array", {"type": "array", "items": ["null", "int"]}),
+    ("avro", "map", {"type": "map", "values": ["int", "null"]}),
+    ("avro", "record", RECORD),
+    *(("json", kind, {"type": kind}) for kind in ("boolean", "integer", "number", "string")),
+    ("json", "array", {"type": "array", "items": {"type": "integer"}}),
+    ("json", "object", {"type": "object", "properties": {"x": {"type": "integer"}}}),
+    ("json", "object", {"type": "object", "additionalProperties": {"type": ["null", "integer"]}}),
 ]
 DAYS, MILLIS = 19782, 1709208000123
-#: (Spark type, Avro type) -> what its conversion writes
+#: (Spark type, schema's type) -> what its conversion writes
 MEANINGS = {
     ("date", "long"): [DAYS],
+    ("date", "integer"): [DAYS],
+    ("timestamp", "integer"): [MILLIS],
+    ("timestamp_ntz", "number"): [MILLIS],
+    ("long", "boolean"): [True, True],
+    ("string", "array"): [[7], [7]],
+    ("string", "object"): [{"x": 7}, {"x": 7}],
     ("int", "timestamp-millis"): [7000, 7, 0],
     ("byte", "timestamp-micros"): [7_000_000, 7000, 7],
     ("double", "timestamp-millis"): [7000],
@@ -477,46 +501,63 @@ MEANINGS = {
     ("timestamp_ntz", "timestamp-millis"): [MILLIS],
     ("timestamp", "local-timestamp-millis"): [MILLIS],
     ("string", "uuid"): [bytes.fromhex("00112233445566778899aabbccddeeff")],
+    ("time", "time-millis"): [43_200_123],
+    ("time", "long"): [43_200_123_456],
 }
 
 
+@pytest.fixture
+def time_type(spark):
+    """Spark's type time, which is off by default."""
+    spark.conf.set("spark.sql.timeType.enabled", "true")
+    yield
+    spark.conf.unset("spark.sql.timeType.enabled")
+
+
 @needs_to_arrow
+@pytest.mark.usefixtures("time_type")
 def test_every_conversion_that_a_message_advises_fits_and_keeps_the_meaning(spark):
     """In Spark's ANSI mode, in which a cast that loses a value fails."""
-    advised = {}
-    values = spark.sql(f"SELECT {', '.join(VALUES.values())}").toArrow()
-    for kind, array in zip(VALUES, values, strict=True):
-        for avro_type in AVRO_TYPES:
-            name = (
-                avro_type
-                if isinstance(avro_type, str)
-                else avro_type.get("logicalType", avro_type["type"])
-            )
+    has_time = spark.catalog.functionExists("time_to_millis")
+    values = {kind: sql for kind, sql in VALUES.items() if kind != "time" or has_time}
+    types = fields_of(spark.sql(f"SELECT {', '.join(values.values())}"))
+    cases, fitting = [], set()  # (Spark type, schema's type, format, schema, expression)
+    for (kind, value), column_type in zip(values.items(), types, strict=True):
+        for schema_format, wanted, schema in SCHEMAS:
             try:
-                AvroEncoder(json.dumps(avro_type), array.type, "value.f")
+                encoder(schema_format, json.dumps(schema), *column_type, "value.f")
             except SchemaMismatch as error:
-                advice = re.search(r"(cast it to|convert it with) (.*), or change", str(error))
-                if advice and advice[1] == "cast it to":
-                    advised[kind, name] = avro_type, [f"cast(f AS {advice[2]})"]
-                elif advice:
-                    advised[kind, name] = avro_type, re.split(r", (?=\w+\()| or ", advice[2])
-    columns = {}
-    for (kind, name), (_, expressions) in advised.items():
-        value = TEXTS.get(name, VALUES[kind]) if kind == "string" else VALUES[kind]
-        for i, expression in enumerate(expressions):
-            converted = re.sub(r"\bf\b", value.replace("\\", ""), expression)
-            columns[kind, name, i] = F.expr(converted).alias(f"c{len(columns)}")
-    written = {pair: [] for pair in advised}
-    table = spark.range(1).select(*columns.values()).toArrow()
-    for (kind, name, _), array in zip(columns, table, strict=True):
-        avro_type, _ = advised[kind, name]
-        encoder = AvroEncoder(json.dumps(avro_type), array.type, "value.f")
-        (data,) = encoder.encode(array.combine_chunks()).values.to_pylist()
-        written[kind, name].append(avro_value(avro_type, data))
-    assert {pair: written[pair] for pair in MEANINGS} == MEANINGS
+                text = TEXTS.get(wanted, value) if kind == "string" else value
+                advised = re.search(r"convert it with (.*), or change", str(error))
+                for expression in re.split(r", (?=\w+\()| or ", advised[1]) if advised else ():
+                    converted = re.sub(r"\bf\b", text.replace("\\", ""), expression)
+                    cases.append((kind, wanted, schema_format, schema, converted))
+            except UnsupportedType:
+                assert (kind, schema_format) in {("time", "json"), ("interval", "json")}
+            else:
+                fitting.add((kind, wanted))
+    frame = spark.sql(f"SELECT {', '.join(f'{case[-1]} AS c{i}' for i, case in enumerate(cases))}")
+    written = defaultdict(list)
+    for case, column_type, array in zip(cases, fields_of(frame), frame.toArrow(), strict=True):
+        kind, wanted, schema_format, schema, _ = case
+        encode = encoder(schema_format, json.dumps(schema), *column_type, "value.f").encode
+        (data,) = encode(array.combine_chunks()).values.to_pylist()
+        value = avro_value(schema, data) if schema_format == "avro" else json.loads(data)
+        written[kind, wanted].append(value)
+    meanings = {pair: wanted for pair, wanted in MEANINGS.items() if has_time or "time" not in pair}
+    assert {pair: written[pair] for pair in meanings} == meanings
+    table = {pair for kinds, wanted, _ in CONVERSIONS for pair in product(kinds, wanted)}
+    applied = {pair for pair in written if written[pair]}
+    assert {pair for pair in table - applied - fitting if pair[0] in values} == set()
     # What no function converts: nothing is advised.
     for pair in [("timestamp", "int"), ("timestamp", "double"), ("string", "time-micros")]:
-        assert pair not in advised
+        assert not written[pair]
+
+
+def fields_of(frame):
+    """The types of each column, as Spark and Arrow have them."""
+    types = column_types(frame.schema, frame.columns)
+    return [(types[name].spark, types[name].arrow) for name in frame.columns]
 
 
 MOVED = "STRUCT<id: BIGINT, at: TIMESTAMP, tags: ARRAY<STRING>, to: STRUCT<zip: STRING>>"

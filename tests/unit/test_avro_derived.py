@@ -48,7 +48,14 @@ def derive(spark_type: Any, **names: Any) -> Any:
         ("date", {"type": "int", "logicalType": "date"}),
         ("timestamp", {"type": "long", "logicalType": "timestamp-micros"}),
         ("timestamp_ntz", {"type": "long", "logicalType": "local-timestamp-micros"}),
-        ("time(6)", {"type": "long", "logicalType": "time-micros"}),
+        *(
+            (
+                f"time({digits})",
+                {"type": "long", "logicalType": "time-micros"}
+                | {"spark.sql.catalyst.type": f"time({digits})"},
+            )
+            for digits in (0, 6)
+        ),
         ("interval hour", {"type": "long", "spark.sql.catalyst.type": "interval hour"}),
         (
             "interval day to second",

@@ -237,11 +237,11 @@ def test_of_several_branches_the_one_that_fits_best_is_written(
 
 #: a schema, the column's type, both in the words of the message, and the remedy
 MISMATCHES = [
-    ("int", pa.string(), "int", "string", "cast it to int"),
-    ("float", pa.int32(), "float", "int", "cast it to float"),
-    ("float", pa.float64(), "float", "double", "cast it to float"),
-    ("double", pa.int64(), "double", "long", "cast it to double"),
-    ("string", pa.binary(), "string", "binary", "cast it to string"),
+    ("int", pa.string(), "int", "string", "convert it with int("),
+    ("float", pa.int32(), "float", "int", "convert it with float("),
+    ("float", pa.float64(), "float", "double", "convert it with float("),
+    ("double", pa.int64(), "double", "long", "convert it with double("),
+    ("string", pa.binary(), "string", "binary", "convert it with string("),
     (
         "int",
         pa.dictionary(pa.int8(), pa.int32()),
@@ -249,7 +249,7 @@ MISMATCHES = [
         "dictionary<values=int32, indices=int8, ordered=0>",
         "change the column",
     ),
-    ("boolean", pa.int8(), "boolean", "byte", "cast it to boolean"),
+    ("boolean", pa.int8(), "boolean", "byte", "convert it with boolean("),
     ("null", pa.int8(), "null", "byte", "change the column"),
     # A cast between a time and a number would count seconds.
     ("int", UTC, "int", "timestamp", "change the column"),
@@ -274,14 +274,14 @@ MISMATCHES = [
         NTZ,
         "long (timestamp-millis)",
         "timestamp_ntz",
-        "cast it to timestamp",
+        "convert it with timestamp(",
     ),
     (
         logical("long", "local-timestamp-micros"),
         UTC,
         "long (local-timestamp-micros)",
         "timestamp",
-        "cast it to timestamp_ntz",
+        "convert it with cast({0} AS timestamp_ntz), or change",
     ),
     (
         logical("long", "timestamp-nanos"),
@@ -295,10 +295,10 @@ MISMATCHES = [
         pa.decimal128(9, 4),
         "bytes (decimal(9,3))",
         "decimal(9,4)",
-        "cast it to decimal(9,3)",
+        "convert it with cast({0} AS decimal(9,3)), or change",
     ),
     ("bytes", pa.decimal128(9, 3), "bytes", "decimal(9,3)", ""),
-    ({**FIXED, "size": 3}, pa.string(), "fixed(3)", "string", "cast it to binary"),
+    ({**FIXED, "size": 3}, pa.string(), "fixed(3)", "string", "convert it with binary("),
     # 9 digits need 4 bytes; 8388607 is the largest number of 3.
     ({**FIXED, "size": 3, **DECIMAL}, pa.decimal128(9, 3), "fixed(3)", "decimal(9,3)", ""),
     (
@@ -308,7 +308,7 @@ MISMATCHES = [
         "decimal(7,0)",
         "",
     ),
-    (ENUM, pa.int32(), "enum E", "int", "cast it to string"),
+    (ENUM, pa.int32(), "enum E", "int", "convert it with string("),
     (
         {"type": "map", "values": "int"},
         pa.map_(pa.int32(), pa.int32()),
@@ -325,9 +325,61 @@ MISMATCHES = [
         pa.struct({"member1": pa.string(), "member0": pa.int32()}),
         "[null, int, string]",
         "struct",
-        "name its fields member0 to member1, one for each type",
+        "convert it with struct({0}.member0 AS member0, {0}.member1 AS member1), or change",
     ),
-    (["null", "int", "string"], pa.float64(), "[null, int, string]", "double", ""),
+    (
+        ["null", "int", record({"x": "int"}, name="a.A")],
+        pa.struct({"member_A": pa.struct({"x": pa.int32()}), "member int": pa.int32()}),
+        "[null, int, record a.A]",
+        "struct",
+        "convert it with struct({0}.`member int` AS member0, {0}.member_A AS member1), or change",
+    ),
+    (
+        [record({"x": "int"}, name="A"), record({"x": "int"}, name="B")],
+        pa.struct({f"u_{name}": pa.struct({"x": pa.int32()}) for name in "BA"}),
+        "[record A, record B]",
+        "struct",
+        "convert it with struct({0}.u_A AS member0, {0}.u_B AS member1), or change",
+    ),
+    (
+        ["null", "int", "string"],
+        pa.struct({"a": pa.float32(), "b": pa.string()}),
+        "[null, int, string]",
+        "struct",
+        "name its fields member0 to member1, one for each type, in the order of the types",
+    ),
+    ("long", pa.struct({"member0": pa.int64()}), "long", "struct", "convert it with {0}.member0,"),
+    (
+        record({"x": "int"}, name="A"),
+        pa.struct({"member0": pa.struct({"x": pa.int32()})}),
+        "record A",
+        "struct",
+        "convert it with {0}.member0,",
+    ),
+    # Precisions of time that Spark has are all of one Arrow type.
+    (
+        logical("int", "time-millis"),
+        pa.time64("ns"),
+        "int (time-millis)",
+        "time",
+        "convert it with int(time_to_millis({0})),",
+    ),
+    ("long", pa.time64("ns"), "long", "time", "convert it with time_to_micros({0}),"),
+    ("string", pa.list_(pa.int32()), "string", "array", "convert it with to_json({0}),"),
+    (
+        {"type": "array", "items": record({"a": ["null", "long"]}, name="A")},
+        pa.string(),
+        "array",
+        "string",
+        "convert it with from_json({0}, 'array<struct<a:bigint>>'),",
+    ),
+    (
+        ["null", "int", "string"],
+        pa.float64(),
+        "[null, int, string]",
+        "double",
+        "convert it with string({0}), or change",
+    ),
 ]
 
 
@@ -337,11 +389,23 @@ def test_a_column_that_does_not_fit_is_rejected(
 ) -> None:
     sentence = f"the schema wants {wanted}, the column has {has}; {remedy}"
     (problem,) = problems_of(schema, arrow_type)
-    assert problem.startswith(f"value: {sentence}")
+    assert problem.startswith(f"value: {sentence.replace('{0}', 'value')}")
     union = schema if isinstance(schema, list) else ["null", schema]
     if schema != "null":
         (problem,) = problems_of(record({"f": union}), pa.struct({"f": arrow_type}))
-        assert problem.startswith(f"value.f: {sentence}")
+        assert problem.startswith(f"value.f: {sentence.replace('{0}', 'f')}")
+
+
+def test_what_converts_elements_and_values_of_maps_is_applied_inside_them() -> None:
+    arrays = pa.struct({"a": pa.list_(pa.int32())})
+    (problem,) = problems_of(record({"a": {"type": "array", "items": "string"}}), arrays)
+    assert "; convert it with transform(a, x -> string(x)), or change the schema" in problem
+    maps = pa.map_(pa.string(), pa.map_(pa.string(), pa.date32()))
+    schema = {"type": "map", "values": {"type": "map", "values": "long"}}
+    (problem,) = problems_of(schema, maps)
+    assert "; convert it with transform_values(value, (k, x) -> unix_date(x)), or" in problem
+    (problem,) = problems_of(record({"value": "long"}), pa.struct({"value": pa.date32()}))
+    assert "; convert it with unix_date(value), or change the schema" in problem
 
 
 def test_every_problem_is_reported_with_its_path() -> None:

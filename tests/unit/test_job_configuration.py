@@ -338,6 +338,8 @@ def test_a_secret_comes_from_a_file_without_its_last_line_break(tmp_path):
     file.write_text(" pass \n")
     text = add_login(f"kafka.sasl.username: me\n    kafka.sasl.password: ${{file:{file}}}")
     assert checked(text).sink_options.producer.client["sasl.password"] == " pass "
+    file.write_text("pass", encoding="utf-8-sig")  # with a byte order mark, as Windows writes it
+    assert checked(text).sink_options.producer.client["sasl.password"] == "pass"
 
 
 @pytest.fixture

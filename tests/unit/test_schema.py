@@ -33,6 +33,7 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.spark.schema_check import (
     check_schema,
     columns_serialized_twice,
+    conversions,
     unused_columns,
 )
 
@@ -105,6 +106,15 @@ def test_column_of_a_wrong_type_is_named_with_what_converts_it(
     assert message == (
         f"column {column} has type {shown}; allowed: {allowed}, for instance {instead}"
     )
+
+
+@pytest.mark.parametrize("kind", ["string", "string collate UTF8_LCASE", "varchar(30)", "char(3)"])
+@pytest.mark.parametrize("column", ["value", "key", "topic", "partition", "timestamp", "headers"])
+def test_texts_of_every_type_have_the_same_conversion(column, kind):
+    assert conversions(column, kind) == conversions(column, "string")
+    assert conversions(column, kind) != [f'drop("{column}")']
+    pairs = f"array<struct<name:{kind},text:{kind}>>"
+    assert conversions("headers", pairs) == [f"cast(headers AS {HEADERS.simpleString()})"]
 
 
 @pytest.mark.parametrize("name", ["timestamp", "event_time", "a b"])

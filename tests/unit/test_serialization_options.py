@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
+
 import pytest
 
 from spark_kafka_sink.config.options import drop_formats, parse
@@ -252,3 +255,76 @@ def test_an_errors_text_loses_secrets_their_parts_and_those_of_urls(text, shown)
 def test_secrets_are_taken_as_they_are_but_for_a_final_line_break(name, text, taken):
     registry = parse({**AVRO, f"schema.registry.{name}": text}).serialization.registry
     assert registry[name] == taken
+
+
+FILE = r"is the name of a file; give the text.*Path\(name\)\.read_text.*\$\{file:name\}"
+DICT = r"is a dict, not its JSON; .* json\.dumps"
+TWICE = json.dumps(json.dumps({"type": "record", "name": "R", "fields": []}))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        *(
+            (name, FILE)
+            for name in (
+                "order.avsc", "@order.avsc", "/data/order", "schemas/order", "file:///order.avsc",
+                r"C:\data\order.avsc", "./order v2.json", pathlib.Path("order.avsc"), "~/order",
+            )
+        ),
+        *((url, "is a URL") for url in ("http://registry/schemas/ids/7", "s3://bucket/a.avsc")),
+        ("${file:order.avsc}", "is a reference, which only job files follow"),
+        ("com.acme.Order", "is a name; give the text"),
+        ('"com.acme.Order"', "is a name; give the text"),
+        ("{type=record, name=R}", DICT),
+        (str({"type": "record"}), DICT),
+        ("12345", "is a number; an id is not looked up; give the text"),
+        (7, "is a number"),
+        (TWICE, "is quoted twice; give the text"),
+        ('{"subject": "t-value", "id": 7, "schema": "{}"}', "is an answer of the registry"),
+        ('{"schema": "{}"}', "is an answer of the registry"),
+        ("<html>", "is not JSON: Expecting value"),
+        ("{", "is not JSON: Expecting property name"),
+        ("[" * 100_000, "is nested too deeply"),
+        ("1.5", "is JSON, but no schema"),
+    ],
+)  # fmt: skip
+def test_a_schema_that_is_something_else_is_named(text, problem):
+    for column, schema_format in (("value", "avro"), ("key", "json")):
+        options = {
+            **SERVERS,
+            **REGISTRY,
+            f"{column}.format": schema_format,
+            f"{column}.schema": text,
+        }
+        with pytest.raises(InvalidOption, match=rf"^{column}\.schema {problem}") as raised:
+            parse(options)
+        assert raised.value.option == f"{column}.schema"
+
+
+@pytest.mark.parametrize(
+    ("schema_format", "text", "problem"),
+    [
+        ("json", SCHEMA, "Avro schema; set value.format=avro"),
+        ("avro", '{"type": "object"}', "JSON Schema; set value.format=json"),
+        ("json", "[]", "no schema"),
+        ("avro", "true", "no schema"),
+    ],
+)
+def test_a_schema_of_the_other_format_is_named(schema_format, text, problem):
+    with pytest.raises(InvalidOption, match=problem):
+        parse({**SERVERS, **REGISTRY, "value.format": schema_format, "value.schema": text})
+
+
+@pytest.mark.parametrize(
+    ("schema_format", "text"),
+    [
+        *(("avro", text) for text in ("string", '"bytes"', " long ", '["null", "int"]', SCHEMA)),
+        *(("json", text) for text in ("true", "{}", '{"schema": "x", "type": "object"}')),
+        ("avro", "\ufeff" + SCHEMA),
+    ],
+)
+def test_any_schema_is_taken_as_it_is_but_for_a_byte_order_mark(schema_format, text):
+    texts = {**SERVERS, **REGISTRY, "value.format": schema_format, "value.schema": text}
+    (column,) = parse(texts).serialization.columns
+    assert column.schema == text.strip("\ufeff ")

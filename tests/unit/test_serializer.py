@@ -40,6 +40,7 @@ from stub_registry import StubRegistry, basic, running_stub
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import (
+    InvalidOption,
     LimitReached,
     RegistryRefused,
     RegistryUnavailable,
@@ -120,6 +121,21 @@ def test_json_has_the_id_too(registry):
     values = result.batch.column("value").to_pylist()
     assert [value and json.loads(value[5:]) for value in values] == [ROWS[0], None, {"id": 3}]
     assert registry.subjects["t-value"][0]["schemaType"] == "JSON"
+
+
+def test_a_null_that_a_given_schema_does_not_allow_is_a_problem_of_its_row_in_both_formats(
+    registry,
+):
+    text = {"type": "string"}
+    schema = json.dumps({"properties": {"id": {}, "name": text}, "required": ["id", "name"]})
+    for topic, more in (("t", {"value_format": "json", "value_schema": schema}),
+                        ("u", {"value_schema": REQUIRED})):  # fmt: skip
+        result = prepared(registry, topic, **more).serialize(batch(), topic)
+        values = result.batch.column("value").to_pylist()
+        assert (values[0][:1], values[1:]) == (b"\0", [None, b'{"id": 3, "name": null}'])
+        (problem,) = result.unserializable
+        assert problem.rows.tolist() == [2]
+        assert problem.reason == "value.name: null, but the schema requires a value"
 
 
 @pytest.mark.parametrize("is_latest", [False, True])
@@ -221,7 +237,7 @@ def test_the_strategy_names_the_subject(registry, strategy, subject):
 @pytest.mark.parametrize("schema", ["{", "[" * 100_000])
 @pytest.mark.parametrize("strategy", ["topic", "record"])
 def test_a_schema_that_is_no_json_names_its_column(registry, strategy, schema):
-    with pytest.raises(SchemaMismatch, match=r"column key|key\.schema"):
+    with pytest.raises(InvalidOption, match=r"^key\.schema is "):
         prepared(registry, key_format="avro", key_schema=schema, key_subject_name_strategy=strategy)
 
 

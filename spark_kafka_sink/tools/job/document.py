@@ -285,7 +285,7 @@ class References:
                 raise ValueError(f"is not a reference of the form {_FORMS}")
             return _databricks_secret(scope, key)
         try:
-            text = read_secret(FilePath(name).read_text(encoding="utf-8"))
+            text = read_secret(FilePath(name).read_text(encoding="utf-8-sig"))
         except OSError as error:
             raise ValueError(f"the file {name} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
