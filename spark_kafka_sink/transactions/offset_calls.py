@@ -179,6 +179,11 @@ class GroupOffset:
             elif event.code != ErrorCode.ALL_BROKERS_DOWN:  # which says no reason
                 self._broker_error = explained(event, self._settings)
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a file of its settings was replaced since its client was created."""
+        return self._session.is_outdated
+
     def acquire(self) -> bool:
         """Whether this thread, and no other, uses the client from now on, until ``release``."""
         return self._lock.acquire(timeout=_ACCESS_SECONDS)
@@ -213,6 +218,9 @@ def borrow_offset(options: SinkOptions, topic: str, group: str) -> Iterator[Grou
     idle = _idle_offsets(os.getpid())
     key = options.producer.client, topic, group
     offset = idle.take(key)
+    if offset is not None and offset.is_outdated:
+        offset.close()
+        offset = None
     if offset is None or not offset.acquire():
         offset = GroupOffset(*key)
         offset.acquire()
