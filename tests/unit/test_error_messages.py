@@ -69,6 +69,13 @@ def test_a_record_that_expired_is_reported_with_the_time_and_what_to_check():
         raise error
 
 
+def test_brokers_that_throttle_with_an_error_are_named_and_the_next_attempt_sends_again():
+    error = error_messages.delivery_failed(failed_delivery(2, 44), REPORT)
+    assert not error.is_permanent
+    with pytest.raises(DeliveryFailed, match=r"POLICY_VIOLATION.*throttle.*let Spark repeat"):
+        raise error
+
+
 @pytest.mark.parametrize(
     ("code", "name"),
     [

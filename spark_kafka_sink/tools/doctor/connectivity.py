@@ -156,8 +156,11 @@ def login(context: CheckContext) -> list[Finding]:
     except BrokerUnavailable as error:
         remedy = (
             "The listener may require a login, TLS or a client's certificate: check "
-            "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*"
+            "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*; or the brokers limit "
+            "connections (max.connections, max.connections.per.ip)"
         )
+        if context.brokers is not None and context.brokers.keep_waiting:
+            remedy = str(Advice.CONNECTIONS_ARE_LATE)
         if fetches_tokens(settings):  # without a token, the client does not connect
             remedy += f". {Advice.TOKEN_ENDPOINT_IS_UNAVAILABLE.remedy}"
         return [failed(f"no broker accepts this client: {error}", remedy)]
