@@ -97,9 +97,9 @@ def _statistics(event: int) -> list[Statistics]:
     ]
 
 
-def awaits_connection(broker: Mapping[str, Any]) -> bool:
-    """Whether a connection has had no answer for half a second; ``broker``: of the statistics."""
-    return broker["state"] not in _AT_REST and broker["stateage"] >= _UNANSWERED_US
+def awaits_connection(broker: Mapping[str, Any], microseconds: int = _UNANSWERED_US) -> bool:
+    """Whether a connection has had no answer for that long; ``broker``: of the statistics."""
+    return broker["state"] not in _AT_REST and broker["stateage"] >= microseconds
 
 
 def read_reports(

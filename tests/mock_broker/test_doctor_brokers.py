@@ -36,7 +36,7 @@ def test_brokers_that_keep_connections_waiting_did_not_close_them():
         settings = {"bootstrap.servers": f"{host}:{port}"}
         with closing(Brokers(settings)) as brokers:
             with pytest.raises(BrokerUnavailable, match="connections, and keep them waiting"):
-                brokers.log_in(Deadline(2))
+                brokers.log_in(Deadline(4))
             assert brokers.keep_waiting
 
 

@@ -29,6 +29,7 @@ from spark_kafka_sink.librdkafka.event_reader import awaits_connection
 from spark_kafka_sink.threads import start_thread
 
 _STATISTICS_MS = 100
+_WAITING_US = 2_000_000  # a broker that closes a connection does so sooner
 _POLL_SECONDS = 0.05
 _FREE_SECONDS = 1.0
 _BROKERS_DEFAULT = -1
@@ -96,7 +97,8 @@ class Brokers:
     def _on_statistics(self, text: str) -> None:
         brokers = json.loads(text)["brokers"].values()
         self.keep_waiting |= any(
-            awaits_connection(broker) and broker["state"] != "CONNECT" for broker in brokers
+            awaits_connection(broker, _WAITING_US) and broker["state"] != "CONNECT"
+            for broker in brokers
         )
         self._learned = {
             broker["nodeid"]: server(broker["nodename"])
