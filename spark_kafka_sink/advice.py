@@ -533,12 +533,12 @@ _BY_BROKER_ERROR = {
 }
 
 
-def advice_on_broker_error(text: str, default: Advice) -> str:
-    """What to do if brokers have not done something in time; ``text``: their latest error."""
+def advice_on_broker_error(text: str) -> Advice | None:
+    """Why brokers have not done something in time, if ``text``, their latest error, says it."""
     if CERTIFICATE_ALERT.search(text):
-        return str(Advice.CLIENT_CERTIFICATE)
+        return Advice.CLIENT_CERTIFICATE
     rows = (advice for pattern, advice in _BY_BROKER_ERROR.items() if re.search(pattern, text))
-    return next(map(str, rows), default.remedy)
+    return next(rows, None)
 
 
 #: what brokers answer to a client's certificate that they reject (TLS alerts 42, 44 to 46, 48, 116)

@@ -141,6 +141,8 @@ def rejection_reason(
         advice = Advice.IDEMPOTENCE_UNSUPPORTED
     elif partition == UNASSIGNED and code == ErrorCode.MSG_SIZE_TOO_LARGE:
         advice = Advice.TOO_LARGE_FOR_CLIENT
+    elif code == ErrorCode.MSG_TIMED_OUT:
+        advice = advice_on_broker_error(broker_error)
     elif too_large is not None and too_large.is_batch:
         advice = Advice.TOO_LARGE_FOR_TRANSACTION
     explained = explain(code, advice, _sizes(too_large, partition) + _last(broker_error))
@@ -168,5 +170,5 @@ def _last(broker_error: str) -> str:
 
 
 def _last_and_advice(report: ReportBuilder, default: Advice) -> str:
-    error = report.broker_error
-    return f"{_last(error)}. {advice_on_broker_error(error, default)}"
+    advice = advice_on_broker_error(report.broker_error) or default.remedy
+    return f"{_last(report.broker_error)}. {advice}"

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 
-from spark_kafka_sink.advice import Advice
+from spark_kafka_sink.advice import Advice, advice_on_broker_error
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.added_settings import group_settings
 from spark_kafka_sink.config.options import SinkOptions
@@ -77,9 +77,9 @@ class BrokerWait:
                 f"{self.purpose}: {answer}. {_REJECTED[code].remedy}", code=error_name(code)
             )
         last = f"; last broker error: {broker_error}" if broker_error else ""
+        advice = advice_on_broker_error(broker_error) or Advice.COORDINATOR_IS_LATE.remedy
         return DeadlineExceeded(
-            f"{self.purpose}: {answer}, until the time-out ({self.option}){last}. "
-            f"{Advice.COORDINATOR_IS_LATE.remedy}"
+            f"{self.purpose}: {answer}, until the time-out ({self.option}){last}. {advice}"
         )
 
     def is_over(self, code: int) -> bool:
