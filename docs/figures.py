@@ -15,6 +15,8 @@ from typing import Any
 
 from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config.option_table import OPTIONS
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.config.waits import NESTED, seconds
 from spark_kafka_sink.report.figures import FIGURES, VERSION
 from spark_kafka_sink.report.metrics import PROGRESS_METRICS, QUERY_METRICS, REPORT_METRICS, Metric
 from spark_kafka_sink.report.reading import Report
@@ -43,6 +45,7 @@ def pages() -> dict[Path, str]:
         DOCS / "options.md": _page("options.md", {"options": _options()}),
         DOCS / "report_format.md": _page("report_format.md", {"figures": _figures()}),
         DOCS / "errors.md": _page("errors.md", {"advice": _advice()}),
+        DOCS / "operations.md": _page("operations.md", {"times": _times()}),
         DOCS / "format.md": _page("format.md", {"conversions": _conversions()}),
         DOCS / "report_schema.json": json.dumps(schema(), indent=2) + "\n",
         DOCS / "metrics.md": _page(
@@ -120,6 +123,21 @@ def _metrics(metrics: Iterable[Metric]) -> Iterator[str]:
         if metric in QUERY_METRICS:
             source = "events"
         yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} | {source} |"
+
+
+def _times() -> Iterator[str]:
+    options = parse(
+        {
+            "kafka.bootstrap.servers": "localhost:9092",
+            "topic": "t",
+            "delivery.guarantee": "exactly-once",
+            "transactional.id.prefix": "p",
+        }
+    )
+    yield from ("| Part | Times | Less than | Because |", "|---|---|---|---|")
+    for row in NESTED:
+        part, whole = (f"`{name}`, {seconds(name, options):g} s" for name in (row.part, row.whole))
+        yield f"| {part} | {row.times} | {whole} | {row.why} |"
 
 
 def _advice() -> Iterator[str]:

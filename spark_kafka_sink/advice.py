@@ -200,9 +200,11 @@ class Advice(Enum):
         "Correct its settings, or those of the brokers that new topics take over",
     )
     POLICY_VIOLATION = (
-        "The brokers' policy does not allow the records, or the new topic "
-        "(create.topic.policy.class.name)",
-        "Write or create them as the policy requires; whoever runs the brokers knows it",
+        "The brokers throttle this client, as Event Hubs does; or their policy does not allow the "
+        "records, or the new topic (create.topic.policy.class.name)",
+        "If they throttle it, let Spark repeat the task, and write with fewer tasks at once or "
+        "give the cluster more throughput; otherwise write or create them as the policy requires, "
+        "which whoever runs the brokers knows",
     )
     THROTTLING_QUOTA_EXCEEDED = (
         "The brokers limit how many topics this user may create in a time "
@@ -221,6 +223,22 @@ class Advice(Enum):
         "executors do not reach",
         f"{_CHECK_BROKERS}; raise close.timeout.ms if they are only slow",
         "`did not acknowledge all records` (`DeadlineExceeded`)",
+    )
+    ANSWERS_ARE_LATE = (
+        "The brokers did not answer within kafka.request.timeout.ms (by default 11 s here), so "
+        "requests were repeated. Brokers that throttle a client may answer that late",
+        "If they are only slow, set kafka.request.timeout.ms to more than they take, such as "
+        "60000, and close.timeout.ms to more than twice as much",
+        "`Timed out ProduceRequest in flight`",
+    )
+    CONNECTIONS_ARE_LATE = (
+        "The brokers accept connections and then keep them waiting, or close them: they limit new "
+        "connections (max.connection.creation.rate, max.connections, max.connections.per.ip), are "
+        "busy or hang, or the listener has another kafka.security.protocol",
+        "Raise the brokers' limit; or make fewer connections, with fewer tasks at once and "
+        "spark.python.worker.reuse=true; or raise kafka.socket.connection.setup.timeout.ms, and "
+        "close.timeout.ms to more than three times as much",
+        "`Connection setup timed out in state`, `Disconnected` and `in state APIVERSION_QUERY`",
     )
     BUFFER_IS_FULL = (
         "The brokers accept records more slowly than the task has them, or not at all",
@@ -606,6 +624,22 @@ def advice_on_text(text: str, default: Advice) -> Advice:
     """The row of a problem that has only a text."""
     rows = (advice for pattern, advice in _BY_TEXT.items() if re.search(pattern, text))
     return next(rows, default)
+
+
+_BY_BROKER_ERROR = {
+    r"Timed out ProduceRequest in flight": Advice.ANSWERS_ARE_LATE,
+    # Without TCP, in the state CONNECT, a broker is away, or its address is dead.
+    r"setup timed out in state (?!CONNECT)|ApiVersionRequest failed: Local: Timed out"
+    r"|Disconnected: .*in state APIVERSION_QUERY": Advice.CONNECTIONS_ARE_LATE,
+}
+
+
+def advice_on_broker_error(text: str) -> Advice | None:
+    """Why brokers have not done something in time, if ``text``, their latest error, says it."""
+    if CERTIFICATE_ALERT.search(text):
+        return Advice.CLIENT_CERTIFICATE
+    rows = (advice for pattern, advice in _BY_BROKER_ERROR.items() if re.search(pattern, text))
+    return next(rows, None)
 
 
 #: what brokers answer to a client's certificate that they reject (TLS alerts 42, 44 to 46, 48, 116)

@@ -16,6 +16,9 @@ from spark_kafka_sink.config.producer_options import (
 )
 
 _MAX_INT = 2**31 - 1
+# A small buffer becomes free in parts, and so does one behind a quota or a slow network: after a
+# request of a whole buffer's size, brokers may hold back the answer for longer than max.block.ms.
+_BATCHES_IN_BUFFER = 16
 _LARGEST_MESSAGE_BYTES = 1_000_000_000  # librdkafka's maximum of message.max.bytes
 
 
@@ -33,6 +36,9 @@ def producer_settings(translated: ClientSettings, buffer_memory_bytes: int) -> C
     kibibytes = -(-buffer_memory_bytes // 1024)
     records = min(buffer_memory_bytes // BYTES_PER_RECORD, _MAX_INT)
     added = {
+        "batch.size": str(
+            min(int(translated["batch.size"]), -(-buffer_memory_bytes // _BATCHES_IN_BUFFER))
+        ),
         "queue.buffering.max.kbytes": str(kibibytes),
         "queue.buffering.max.messages": str(records),
         # librdkafka fails the records of a missing topic after this time. The send's budget must

@@ -25,6 +25,7 @@ from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.aws_signer import add_region
 from spark_kafka_sink.connection.key_store import JCEKS, JKS, read_jks
+from spark_kafka_sink.connection.local_files import FILE_ENDINGS
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.client import Client
@@ -83,7 +84,7 @@ def _check_together(settings: ClientSettings) -> None:
 
     Files may exist only on the executors; they are checked there.
     """
-    if any(name.endswith((".location", ".file", ".keytab")) for name in settings):
+    if any(name.endswith(FILE_ENDINGS) for name in settings):
         return
     # With it, a new client logs in at the identity provider at once.
     checked = {name: value for name, value in settings.items() if name != TOKEN_METHOD}

@@ -30,6 +30,9 @@ _PEM_FILES = {
 }
 _PROBE = "probe"
 
+#: how the settings that name a file end
+FILE_ENDINGS = (".location", ".file", ".keytab")
+
 
 def authorities() -> str | None:
     """The file or folder with the authorities that this machine trusts, if there is one.
@@ -70,6 +73,21 @@ def add_local_files(settings: Mapping[str, str]) -> dict[str, str]:
     return result
 
 
+def file_versions(settings: Mapping[str, str]) -> tuple[object, ...]:
+    """What differs once a file that the settings name was replaced; the order is theirs."""
+    return tuple(
+        _version(Path(value)) for name, value in settings.items() if name.endswith(FILE_ENDINGS)
+    )
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    try:
+        file = path.stat()
+    except (OSError, ValueError):  # no file, or no path
+        return None
+    return file.st_ino, file.st_size, file.st_mtime_ns
+
+
 def _add_authorities(settings: dict[str, str], kind: str) -> None:
     location = f"{kind}.ca.location"
     if f"{kind}.ca.pem" in settings or settings.get(location, _PROBE) != _PROBE:
@@ -89,8 +107,7 @@ def pem_to_pass(location: str, path: Path) -> str | None:
             if location != "https.ca.location":
                 return None
             return "".join(pem_in_lines(_text(file)) for file in path.iterdir() if file.is_file())
-        file = path.stat()
-        return _pem_of_file(path, (file.st_ino, file.st_size, file.st_mtime_ns))
+        return _pem_of_file(path, _version(path))
     except OSError:
         return None  # the client says so
 

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from spark_kafka_sink.advice import Advice, advice_on_text, settings_rejected
 from spark_kafka_sink.config.java_security import fetches_tokens
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.local_files import add_local_files
+from spark_kafka_sink.connection.local_files import add_local_files, file_versions
 from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, InvalidOption, TokenUnavailable
@@ -54,6 +54,8 @@ class Session(Generic[ClientT]):
         settings: ClientSettings,
         clock: Clock = time.monotonic,
     ) -> None:
+        # Before the client reads them: a file that is replaced meanwhile counts as replaced.
+        self._file_versions = file_versions(settings)
         try:
             self.client = new_client(
                 add_local_files(settings), asks_for_tokens=bool(settings.oauth_callback)
@@ -97,6 +99,11 @@ class Session(Generic[ClientT]):
             # The client would fetch the next one only when 80 % of the token's life is over.
             self._next_fetch = Deadline(_FETCH_SECONDS, self._clock)
             self.client.fail_token(_REJECTED)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a file of its settings, such as a certificate, was replaced since it was read."""
+        return file_versions(self._settings) != self._file_versions
 
     @property
     def awaits_token(self) -> bool:

@@ -48,7 +48,7 @@ _M_ARENA_MAX = -8  # glibc's
 _ARENAS = 2
 # Of three brokers: the stacks of six threads, 8 MiB each, and its own memory.
 _CLIENT_BYTES = 64 << 20
-_LOG_ERROR = 3  # syslog's level
+_LOG_INFO = 6  # of syslog; its level for connections that were closed
 
 
 class Client:
@@ -94,7 +94,7 @@ class Client:
         own = {"bootstrap.servers": "", "log.queue": "true", "metadata.recovery.strategy": "none"}
         debug, log_level = settings.get("debug"), int(settings.get("log_level", 6))
         # What only its log shows becomes events. With debug, librdkafka ignores log_level.
-        own["log_level"] = str(max(log_level, _LOG_ERROR))
+        own["log_level"] = str(max(log_level, _LOG_INFO))
         if reports_versions:
             own["debug"] = f"{debug},feature" if debug else "feature"
         self._log_lines = LogLines() if debug else LogLines(log_level)

@@ -45,6 +45,15 @@ _LOG_DEBUG = 7  # syslog's level
 # Logged with debug=feature when a broker has answered which requests it supports.
 _API_VERSION = re.compile(rb"ApiKey .+ \((\d+)\) Versions \d+\.\.(\d+)$")
 # Logged before the error about a token endpoint, which lacks the status; the text is its answer.
+# Of what ends a connection, the client's error says only that all brokers are down. A request that
+# times out is no error to it.
+_LOST = re.compile(
+    rb"^\[thrd:.*?\]: (.*(?:"
+    rb"(?P<late>Connection setup timed out|ApiVersionRequest failed: Local: Timed out"
+    rb"|Timed out ProduceRequest in flight)"
+    rb"|Disconnected: .*in state APIVERSION_QUERY).*)",
+    re.DOTALL,
+)
 _TOKEN_REQUEST = re.compile(rb"Failed to retrieve \w+ token from .*?(?: \((-?\d+)\))?\Z", re.DOTALL)
 
 
@@ -83,13 +92,14 @@ def _statistics(event: int) -> list[Statistics]:
             any(broker["state"] == "UP" for broker in brokers),
             sum(broker["txretries"] for broker in brokers),
             None if slowest is None else (slowest[0] / 1000, slowest[1] / 1000),
-            any(_awaits_connection(broker) for broker in brokers),
+            any(awaits_connection(broker) for broker in brokers),
         )
     ]
 
 
-def _awaits_connection(broker: Mapping[str, Any]) -> bool:
-    return broker["state"] not in _AT_REST and broker["stateage"] >= _UNANSWERED_US
+def awaits_connection(broker: Mapping[str, Any], microseconds: int = _UNANSWERED_US) -> bool:
+    """Whether a connection has had no answer for that long; ``broker``: of the statistics."""
+    return broker["state"] not in _AT_REST and broker["stateage"] >= microseconds
 
 
 def read_reports(
@@ -258,7 +268,9 @@ def _configuration(resource: int) -> ConfigurationDescription:
     return ConfigurationDescription(name, int(c.config_resource_error(resource)), settings)
 
 
-def _forward_log(event: int, log_lines: LogLines) -> list[ApiVersion | TokenRequestFailed]:
+def _forward_log(
+    event: int, log_lines: LogLines
+) -> list[ApiVersion | BrokerError | TokenRequestFailed]:
     facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
     c.event_log(event, ctypes.byref(facility), ctypes.byref(text), ctypes.byref(level))
     said = text.value or b""
@@ -268,6 +280,9 @@ def _forward_log(event: int, log_lines: LogLines) -> list[ApiVersion | TokenRequ
         log_lines.write(level.value, redacted(line.decode(errors="replace")))
     if request := _TOKEN_REQUEST.search(said):
         return [TokenRequestFailed(int(request[1]) if request[1] else None)]
+    if lost := _LOST.search(said):
+        code = ErrorCode.TIMED_OUT if lost["late"] else ErrorCode.TRANSPORT
+        return [BrokerError(code, lost[1].decode(errors="replace"))]
     version = _API_VERSION.search(said)
     return [ApiVersion(int(version[1]), int(version[2]))] if version else []
 

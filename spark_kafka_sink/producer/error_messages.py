@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from spark_kafka_sink.advice import (
-    CERTIFICATE_ALERT,
     Advice,
     advice_on,
+    advice_on_broker_error,
     describe,
     explain,
     lasting_advice_on,
@@ -81,7 +81,7 @@ def no_metadata(
     answer = f": {describe(code)}" if code else ""
     return MetadataTimeout(
         f"no metadata for topic {topic} within {waited}{answer}"
-        f"{_last(report.broker_error)}. {Advice.METADATA_IS_LATE.remedy}",
+        f"{_last_and_advice(report, Advice.METADATA_IS_LATE)}",
         topic=topic,
     )
 
@@ -97,7 +97,7 @@ def buffer_exhausted(
 ) -> BufferExhausted:
     return BufferExhausted(
         f"the send buffer stayed full for {budget.buffer_seconds:g} s (kafka.max.block.ms) while "
-        f"sending to {delivery.topic}{_last(report.broker_error)}. {Advice.BUFFER_IS_FULL.remedy}",
+        f"sending to {delivery.topic}{_last_and_advice(report, Advice.BUFFER_IS_FULL)}",
         accepted_rows=delivery.accepted,
     )
 
@@ -114,12 +114,9 @@ def deadline_exceeded(
             return _topic_unavailable(topic, code, f", still after {waited}")
         answer = f": {describe(code)}" if code else ""
         lacking = f"; topic {topic} has no metadata yet{answer}"
-    advice = Advice.CLOSE_TIMED_OUT.remedy
-    if CERTIFICATE_ALERT.search(report.broker_error):
-        advice = str(Advice.CLIENT_CERTIFICATE)
     return DeadlineExceeded(
         f"the brokers did not acknowledge all records within {waited}{lacking}"
-        f"{_last(report.broker_error)}. {advice}"
+        f"{_last_and_advice(report, Advice.CLOSE_TIMED_OUT)}"
     )
 
 
@@ -166,6 +163,8 @@ def rejection_reason(
         advice = Advice.IDEMPOTENCE_UNSUPPORTED
     elif advice is None and partition == UNASSIGNED and code == ErrorCode.MSG_SIZE_TOO_LARGE:
         advice = Advice.TOO_LARGE_FOR_CLIENT
+    elif code == ErrorCode.MSG_TIMED_OUT:
+        advice = advice_on_broker_error(broker_error)
     elif advice is None and too_large is not None and too_large.is_batch:
         advice = Advice.TOO_LARGE_FOR_TRANSACTION
     explained = explain(code, advice, _sizes(too_large, partition) + _last(broker_error))
@@ -190,3 +189,8 @@ def _sizes(too_large: TooLarge | None, partition: int) -> str:
 
 def _last(broker_error: str) -> str:
     return f"; last broker error: {broker_error}" if broker_error else ""
+
+
+def _last_and_advice(report: ReportBuilder, default: Advice) -> str:
+    advice = advice_on_broker_error(report.broker_error) or default.remedy
+    return f"{_last(report.broker_error)}. {advice}"

@@ -294,7 +294,9 @@ class NonBlockingProducer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether another task can use it: it works, and its buffer is empty."""
+        """Whether another task can use it: it works, its buffer is empty, its files are current."""
+        if self._session.is_outdated:
+            return False
         try:
             with self._exclusive_access():
                 is_empty = (

@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from spark_kafka_sink.config.registry_options import RegistryOptions
+from spark_kafka_sink.connection.local_files import file_versions
 from spark_kafka_sink.process_limits import thread_limit_reached
 from spark_kafka_sink.schemas.registry_client import RegisteredSchema, RegistryClient
 
@@ -70,7 +71,7 @@ def _request_all(
     After the first failure no request begins; the next attempt requests only the rest.
     Raises LimitReached if a thread does not start.
     """
-    client = _client(registry, os.getpid())
+    client = _client(registry, file_versions(registry), os.getpid())
 
     def request(schema: WantedSchema) -> RegisteredSchema:
         return _keep(registry, schema, _request(client, schema), folder)
@@ -89,8 +90,8 @@ def _request_all(
 
 
 @cache
-def _client(registry: RegistryOptions, pid: int) -> RegistryClient:  # noqa: ARG001
-    """One client per process: its connections do not survive a fork."""
+def _client(registry: RegistryOptions, versions: object, pid: int) -> RegistryClient:  # noqa: ARG001
+    """One client per process, whose connections do not survive a fork, and version of its files."""
     return RegistryClient(registry)
 
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 
-from spark_kafka_sink.advice import Advice
+from spark_kafka_sink.advice import Advice, advice_on_broker_error
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.added_settings import group_settings
 from spark_kafka_sink.config.options import SinkOptions
@@ -77,9 +77,9 @@ class BrokerWait:
                 f"{self.purpose}: {answer}. {_REJECTED[code].remedy}", code=error_name(code)
             )
         last = f"; last broker error: {broker_error}" if broker_error else ""
+        advice = advice_on_broker_error(broker_error) or Advice.COORDINATOR_IS_LATE.remedy
         return DeadlineExceeded(
-            f"{self.purpose}: {answer}, until the time-out ({self.option}){last}. "
-            f"{Advice.COORDINATOR_IS_LATE.remedy}"
+            f"{self.purpose}: {answer}, until the time-out ({self.option}){last}. {advice}"
         )
 
     def is_over(self, code: int) -> bool:
@@ -179,6 +179,11 @@ class GroupOffset:
             elif event.code != ErrorCode.ALL_BROKERS_DOWN:  # which says no reason
                 self._broker_error = explained(event, self._settings)
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a file of its settings was replaced since its client was created."""
+        return self._session.is_outdated
+
     def acquire(self) -> bool:
         """Whether this thread, and no other, uses the client from now on, until ``release``."""
         return self._lock.acquire(timeout=_ACCESS_SECONDS)
@@ -213,6 +218,9 @@ def borrow_offset(options: SinkOptions, topic: str, group: str) -> Iterator[Grou
     idle = _idle_offsets(os.getpid())
     key = options.producer.client, topic, group
     offset = idle.take(key)
+    if offset is not None and offset.is_outdated:
+        offset.close()
+        offset = None
     if offset is None or not offset.acquire():
         offset = GroupOffset(*key)
         offset.acquire()

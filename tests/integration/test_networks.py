@@ -168,7 +168,9 @@ def test_answers_later_than_a_request_waits_fail_the_task_and_repeat_no_record(
     sink_options = parse(options | SHORT | {"close.timeout.ms": "4000"})
     write_partition(batches("before"), sink_options)
     proxy.produce_delay_seconds = 3.0  # the client looks at its requests once a second
-    with pytest.raises(DeadlineExceeded, match="1 were in flight"):
+    with pytest.raises(
+        DeadlineExceeded, match=r"set kafka\.request\.timeout\.ms .* 1 were in flight"
+    ):
         write_partition([ONE], sink_options)
     proxy.produce_delay_seconds = 0.0
     assert values_in(proxied, options["topic"]) == [*values(batches("before")), "late"]

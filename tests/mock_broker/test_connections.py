@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import logging
+import socket
+import threading
 import time
+from contextlib import suppress
 
 import psutil
 import pyarrow as pa
 import pytest
+from black_hole import black_hole
 from kafka_proxy import KafkaProxy
-from mock_cluster import MockCluster
+from mock_cluster import PRODUCE, MockCluster
 
+from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import DeadlineExceeded
 from spark_kafka_sink.spark.task import write_partition
 
 LEADERS = 3
@@ -91,3 +97,54 @@ def test_a_producer_finds_the_brokers_that_have_replaced_all_known_ones(options)
                 reports.append(write_partition([pa.record_batch({"value": ["v"]})], settings))
     assert [report.total_sent for report in reports] == [1, 1]
     assert reports[1].producers_reused == 1
+
+
+# --- what delays records is named -----------------------------------------------------------------
+
+ROW = pa.record_batch({"value": ["late"]})
+SHORT = {"kafka.socket.connection.setup.timeout.ms": "1000", "close.timeout.ms": "3000"}
+
+
+def deadline_error(**settings):
+    sink_options = parse({"topic": "t", **SHORT, **settings})
+    with pytest.raises(DeadlineExceeded) as error:
+        write_partition([ROW], sink_options)
+    return str(error.value)
+
+
+def test_answers_that_are_always_late_name_how_long_requests_wait(cluster):
+    servers = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
+    sink_options = parse({"topic": "t", **servers})
+    write_partition([ROW], sink_options)  # the mock broker is slow to give a producer id
+    for broker in range(1, LEADERS + 1):
+        cluster.delay_answers(broker, PRODUCE, 20, 3000)
+    error = deadline_error(**servers, **{"kafka.socket.timeout.ms": "1000"})
+    assert "Timed out ProduceRequest in flight" in error
+    assert "kafka.request.timeout.ms" in error
+    assert "close.timeout.ms to more than twice as much" in error
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_brokers_that_limit_connections_are_named_as_such(hangs_up):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+
+        def hang_up():
+            with suppress(OSError):  # at the end, the server is closed
+                while True:
+                    server.accept()[0].close()
+
+        if hangs_up:
+            threading.Thread(target=hang_up, daemon=True).start()
+        error = deadline_error(**{"kafka.bootstrap.servers": f"{host}:{port}"})
+        server.shutdown(socket.SHUT_RDWR)
+    assert "in state APIVERSION_QUERY" in error
+    assert "max.connections.per.ip" in error
+    assert "kafka.socket.connection.setup.timeout.ms" in error
+
+
+def test_an_address_that_accepts_no_connection_is_no_limit_of_brokers():
+    with black_hole() as address:
+        error = deadline_error(**{"kafka.bootstrap.servers": address})
+    assert "Connection setup timed out in state CONNECT" in error
+    assert "max.connections.per.ip" not in error

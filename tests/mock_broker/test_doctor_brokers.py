@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from contextlib import closing
@@ -13,7 +14,7 @@ from mock_cluster import INIT_PRODUCER_ID, OFFSET_FETCH
 
 from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import DeadlineExceeded
+from spark_kafka_sink.errors import BrokerUnavailable, DeadlineExceeded
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.tools.doctor import Outcome, diagnose, writing
@@ -27,6 +28,16 @@ def test_a_user_who_may_write_nothing_can_log_in(cluster):
     with closing(Brokers(settings)) as brokers:
         for _ in range(20):  # a rejection would come after the login
             assert brokers.log_in(Deadline(10))
+
+
+def test_brokers_that_keep_connections_waiting_did_not_close_them():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+        settings = {"bootstrap.servers": f"{host}:{port}"}
+        with closing(Brokers(settings)) as brokers:
+            with pytest.raises(BrokerUnavailable, match="connections, and keep them waiting"):
+                brokers.log_in(Deadline(4))
+            assert brokers.keep_waiting
 
 
 EXACTLY_ONCE = {"delivery.guarantee": "exactly-once", "transactional.id.prefix": "p"}

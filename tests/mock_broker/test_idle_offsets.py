@@ -68,6 +68,18 @@ def test_other_options_and_other_groups_have_clients_of_their_own(options, conne
     assert len(connected) == 4
 
 
+def test_a_renewed_certificate_is_read_by_the_next_task(options, connected, tmp_path):
+    path = tmp_path / "client.pem"
+    path.write_text("first")
+    made = options(kafka_ssl_keystore_type="PEM", kafka_ssl_keystore_location=str(path))
+    read(made)
+    read(made)
+    path.write_text("renewed")
+    read(made)
+    read(made)
+    assert len(connected) == 2
+
+
 def test_two_tasks_at_once_have_two_clients_and_one_is_kept(options, connected):
     made = options()
     with borrow_offset(made, "t", "p.0") as first, borrow_offset(made, "t", "p.0") as second:

@@ -45,6 +45,23 @@ def test_an_idle_producer_is_evicted_after_its_timeout(cache, clock, options):
     assert not first.is_idle
 
 
+def test_a_renewed_certificate_is_read_by_the_next_task(cache, options, tmp_path, records):
+    path = tmp_path / "client.pem"
+    path.write_text("first")
+    made = options(kafka_ssl_keystore_type="PEM", kafka_ssl_keystore_location=str(path))
+    with cache.borrow(made) as borrowed:
+        borrowed.send(records(["v"]))
+        borrowed.close(10)
+        first = borrowed.producer
+    assert producer_of(cache, made) is first
+    path.write_text("renewed")
+    second = producer_of(cache, made)
+    assert second is not first
+    assert not first.is_idle
+    assert "t" in second.live_topics()
+    assert producer_of(cache, made) is second
+
+
 def test_an_idle_producer_is_closed_after_its_timeout_although_no_task_follows(
     cache, clock, options
 ):

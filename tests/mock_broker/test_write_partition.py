@@ -57,6 +57,19 @@ def test_a_record_as_large_as_the_smallest_buffer_is_sent(options, cluster):
     assert write_partition([batch("v" * (largest - 100))], least).sent_records == {"t": 1}
 
 
+def test_a_broker_that_throttles_with_an_error_fails_the_attempt_and_the_next_one_writes(
+    options, cluster
+):
+    """As Event Hubs does; a dead letter would lose a good record."""
+    made = options(dead_letter_topic="dead", on_record_error="dead-letter")
+    cluster.push_errors(PRODUCE, [44])
+    with pytest.raises(DeliveryFailed, match=r"POLICY_VIOLATION.*throttle") as failed:
+        write_partition([batch("a")], made)
+    assert not failed.value.is_permanent
+    report = write_partition([batch("a")], made)
+    assert (report.sent_records, report.dead_letters) == ({"t": 1}, {})
+
+
 def test_an_empty_partition_reports_nothing(options):
     assert write_partition([], options()).total_sent == 0
 

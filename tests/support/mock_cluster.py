@@ -28,6 +28,11 @@ mock_push_request_errors = prototype(
     "rd_kafka_mock_push_request_errors_array",
     None, c_void_p, c_int16, c_size_t, POINTER(c_int),
 )  # fmt: skip
+# Its last arguments are pairs of an error code and a delay in milliseconds.
+mock_push_request_error_rtts = prototype(
+    "rd_kafka_mock_broker_push_request_error_rtts",
+    c_int, c_void_p, c_int32, c_int16, c_size_t, c_int, c_int,
+)  # fmt: skip
 mock_coordinator_set = prototype(
     "rd_kafka_mock_coordinator_set", c_int, c_void_p, c_char_p, c_char_p, c_int32
 )
@@ -89,6 +94,11 @@ class MockCluster:
         self._call(
             mock_push_request_errors, api_key, len(codes), (ctypes.c_int * len(codes))(*codes)
         )
+
+    def delay_answers(self, broker: int, api_key: int, count: int, milliseconds: int) -> None:
+        """Delay the broker's next answers to requests of that kind."""
+        for _ in range(count):
+            self._call(mock_push_request_error_rtts, broker, api_key, 1, 0, milliseconds)
 
     def set_newest_version(self, api_key: int, version: int) -> None:
         """Let the brokers claim to support that kind of request up to a version; -1: not at all."""

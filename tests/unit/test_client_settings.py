@@ -474,6 +474,19 @@ def test_the_clients_queue_has_room_for_the_whole_buffer(buffer_memory, kibibyte
     assert settings["queue.buffering.max.messages"] == records
 
 
+@pytest.mark.parametrize("batch_size", [{}, {"batch.size": "2000000"}])
+def test_a_small_buffer_is_sent_in_parts(batch_size):
+    """Under a quota, a request of its whole size is answered only after ``max.block.ms``."""
+    settings = producer_settings(translate(batch_size), 2**20)
+    assert settings.max_batch_bytes == 2**16
+
+
+def test_a_buffer_of_16_mib_makes_no_request_smaller():
+    translated = translate({})
+    settings = producer_settings(translated, 2**24)
+    assert settings.max_batch_bytes == translated.max_batch_bytes
+
+
 def test_the_client_leaves_metadata_to_the_producer():
     settings = producer_settings(translate({}), 2**20)
     assert settings["topic.metadata.refresh.interval.ms"] == "-1"

@@ -44,6 +44,7 @@ def test_a_configuration_is_right(path, tmp_path):
         ("msk_iam", "sasl.mechanism", "OAUTHBEARER"),
         ("event_hubs", "sasl.username", "$ConnectionString"),
         ("event_hubs", "bootstrap.servers", "example.servicebus.windows.net:9093"),
+        ("event_hubs", "socket.timeout.ms", "60000"),
         ("redpanda", "sasl.mechanism", "SCRAM-SHA-256"),
         ("mtls", "ssl.key.password", "of kafka-key-password"),
         ("mtls", "ssl.ca.location", "/etc/kafka/ca.pem"),

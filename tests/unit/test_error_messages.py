@@ -7,11 +7,13 @@ from collections import Counter
 import pytest
 
 from spark_kafka_sink.config.producer_options import BlockBudget
+from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeliveryFailed, MetadataTimeout, TopicUnavailable
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.producer import error_messages
 from spark_kafka_sink.producer.deliveries import Delivery
 from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.transactions.offset_calls import BrokerWait
 
 SHARED = BlockBudget(1500, True, 60_000)
 ITS_OWN = BlockBudget(1500, False, 2500)
@@ -66,6 +68,36 @@ def test_a_record_whose_timestamp_brokers_reject_is_reported_with_what_to_correc
 def test_a_record_that_expired_is_reported_with_the_time_and_what_to_check():
     error = error_messages.delivery_failed(failed_delivery(2, ErrorCode.MSG_TIMED_OUT), REPORT)
     with pytest.raises(DeliveryFailed, match=r"refused.*kafka\.delivery\.timeout\.ms.*quotas"):
+        raise error
+
+
+LATE = {
+    "b:1/1: Timed out ProduceRequest in flight (after 11002ms)": r"request\.timeout\.ms",
+    "b:1/1: Connection setup timed out in state SSL_HANDSHAKE (after 7s)": r"creation\.rate",
+    "b:1/1: Disconnected: reset (after 0ms in state APIVERSION_QUERY)": r"connections\.per\.ip",
+    "b:1/1: SSL alert number 46: alert certificate unknown": r"kafka\.ssl\.keystore",
+}
+
+
+@pytest.mark.parametrize(("broker_error", "text"), LATE.items())
+def test_whatever_waits_too_long_names_what_the_brokers_were_late_with(broker_error, text):
+    report = DeliveryReport(broker_error=broker_error)
+    expired = failed_delivery(2, ErrorCode.MSG_TIMED_OUT)
+    for error in (
+        error_messages.deadline_exceeded(30.0, report, None),
+        error_messages.buffer_exhausted(expired, SHARED, report),
+        error_messages.no_metadata("orders", 0, SHARED, report),
+        error_messages.delivery_failed(expired, report),
+        BrokerWait(Deadline(0.0), "an.option", "reading").error(-185, broker_error=broker_error),
+    ):
+        with pytest.raises(type(error), match=text):
+            raise error
+
+
+def test_brokers_that_throttle_with_an_error_are_named_and_the_next_attempt_sends_again():
+    error = error_messages.delivery_failed(failed_delivery(2, 44), REPORT)
+    assert not error.is_permanent
+    with pytest.raises(DeliveryFailed, match=r"POLICY_VIOLATION.*throttle.*let Spark repeat"):
         raise error
 
 

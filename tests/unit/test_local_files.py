@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import re
 import ssl
 
 import pytest
 import trustme
 from certificates import chain_pem, key_pem
+from fake_client import FakeClient
 
+from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection import local_files
-from spark_kafka_sink.connection.local_files import add_local_files, authorities
+from spark_kafka_sink.connection.local_files import FILE_ENDINGS, add_local_files, authorities
+from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.connection.sockets import tls_context
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.librdkafka import setting_specs
 from spark_kafka_sink.librdkafka.client import Client
 
 PASSWORD = "secret-of-the-key"
@@ -159,3 +165,59 @@ def test_what_is_no_pem_stays_a_file_for_the_client_to_name(content, tmp_path):
         path.write_text(content)
     settings = {"security.protocol": "ssl", "ssl.ca.location": str(path)}
     assert add_local_files(settings) == settings
+
+
+# --- files that are replaced ----------------------------------------------------------------------
+
+
+def test_every_setting_that_the_client_describes_as_a_file_counts_as_one():
+    rows = [
+        [cell.strip() for cell in line.split("|")] for line in setting_specs._manual().splitlines()
+    ]
+    names = {
+        row[0]
+        for row in rows
+        if len(row) > 5 and row[1] in "P*" and re.search(r"Path to|directory path", row[-1])
+    }
+    assert {"ssl.key.location", "ssl.ca.location", "sasl.kerberos.keytab"} <= names
+    assert [name for name in sorted(names) if not name.endswith(FILE_ENDINGS)] == []
+
+
+@pytest.fixture
+def renewable(tmp_path):
+    return tmp_path / "client.pem"
+
+
+def in_place(path, text):
+    path.write_text(text)
+
+
+def renamed(path, text):
+    other = path.with_name("new.pem")
+    other.write_text(text)
+    os.utime(other, ns=(0, path.stat().st_mtime_ns))  # as long and as old
+    other.rename(path)
+
+
+def linked(path, text):
+    """As Kubernetes does with a secret."""
+    target = path.with_name("data")
+    target.write_text(text)
+    path.unlink()
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize("replace", [in_place, renamed, linked])
+def test_a_session_is_outdated_once_a_file_of_its_settings_was_replaced(renewable, replace):
+    renewable.write_text("first")
+    settings = ClientSettings((("ssl.keystore.location", str(renewable)),))
+    session = Session(lambda *_, **__: FakeClient(), settings)
+    assert not session.is_outdated
+    replace(renewable, "later" if replace is renamed else "renewed")
+    assert session.is_outdated
+    assert not Session(lambda *_, **__: FakeClient(), settings).is_outdated
+
+
+def test_a_file_that_was_missing_and_still_is_makes_no_session_outdated():
+    settings = ClientSettings((("ssl.crl.location", "/none/crl.pem"),))
+    assert not Session(lambda *_, **__: FakeClient(), settings).is_outdated

@@ -21,6 +21,7 @@ from spark_kafka_sink.errors import (
     RegistryRefused,
     RegistryUnavailable,
 )
+from spark_kafka_sink.schemas.known_schemas import WantedSchema, resolve
 from spark_kafka_sink.schemas.registry_client import RegistryClient
 
 KEY_PASSWORD = "secret-of-the-key"
@@ -272,3 +273,26 @@ def test_mutual_tls(authority, tls, tmp_path, line_break):
     with pytest.raises(InvalidOption, match=r"schema\.registry\.\*") as caught:
         register(registry.url, **{**settings, "ssl_key_password": "secret-of-no-key"})
     assert "secret" not in str(caught.value)
+
+
+def test_a_trust_store_that_was_replaced_is_read_by_the_next_request(tmp_path):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    old, new = trustme.CA(), trustme.CA()
+    new.issue_cert("127.0.0.1").configure_cert(context)
+    trusted = tmp_path / "ca.pem"
+    with running_stub(context) as stub:
+        registry = parse(
+            {
+                "kafka.bootstrap.servers": "127.0.0.1:1",
+                "topic": "t",
+                "value.format": "avro",
+                "schema.registry.url": stub.url,
+                "schema.registry.ssl.ca.location": str(trusted),
+            }
+        ).serialization.registry
+        wanted = [WantedSchema("t-value", "avro", '"string"', auto_register=True, normalize=False)]
+        old.cert_pem.write_to_path(str(trusted))
+        with pytest.raises(RegistryUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            resolve(registry, wanted, None)
+        new.cert_pem.write_to_path(str(trusted))
+        assert resolve(registry, wanted, None)[wanted[0]].id == 1

@@ -64,7 +64,7 @@ def test_a_report_fits_the_schema(report):
 
 def test_pages_and_schema_are_current():
     pages = runpy.run_path(str(DOCS / "figures.py"))["pages"]()
-    assert len(pages) == 6
+    assert len(pages) == 7
     for path, text in pages.items():
         assert path.read_text(encoding="utf-8") == text, "run `make figures`"
 

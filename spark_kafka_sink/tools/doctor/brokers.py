@@ -25,9 +25,11 @@ from spark_kafka_sink.connection.session import concerns_login
 from spark_kafka_sink.connection.sockets import Server, server
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
+from spark_kafka_sink.librdkafka.event_reader import awaits_connection
 from spark_kafka_sink.threads import start_thread
 
 _STATISTICS_MS = 100
+_WAITING_US = 2_000_000  # a broker that closes a connection does so sooner
 _POLL_SECONDS = 0.05
 _FREE_SECONDS = 1.0
 _BROKERS_DEFAULT = -1
@@ -59,6 +61,8 @@ class Brokers:
         self._learned: dict[int, Server] = {}
         self._error: KafkaError | None = None
         self._patience: Deadline | None = None
+        #: whether a broker has accepted a connection, and then kept it waiting
+        self.keep_waiting = False
         configuration: dict[str, Any] = {
             **settings,
             **query_settings(_STATISTICS_MS),
@@ -86,10 +90,16 @@ class Brokers:
             if not learned and self._patience is not None and self._patience.expired:
                 break
         what = "they closed every connection" if self._patience else "no answer in time"
+        if self.keep_waiting:
+            what = "they accept connections, and keep them waiting"
         raise BrokerUnavailable(self._error.str() if self._error else what)
 
     def _on_statistics(self, text: str) -> None:
         brokers = json.loads(text)["brokers"].values()
+        self.keep_waiting |= any(
+            awaits_connection(broker, _WAITING_US) and broker["state"] != "CONNECT"
+            for broker in brokers
+        )
         self._learned = {
             broker["nodeid"]: server(broker["nodename"])
             for broker in brokers

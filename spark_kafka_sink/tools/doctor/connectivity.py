@@ -16,6 +16,7 @@ from spark_kafka_sink.advice import Advice, settings_rejected
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.java_security import fetches_tokens
 from spark_kafka_sink.config.options import review
+from spark_kafka_sink.config.waits import unfitting
 from spark_kafka_sink.connection import sockets
 from spark_kafka_sink.connection.driver_options import complete
 from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
@@ -49,6 +50,7 @@ from spark_kafka_sink.tools.doctor.topic import DESCRIBE_CLUSTER, PRODUCE
 
 _CONNECTION = re.compile("bootstrap|oauth|sasl|security|ssl", re.IGNORECASE)
 _NOT_MEANT = "Change or remove the option if that is not what you meant"
+_UNFITTING = "Lower the first time, or raise the second"
 _GRACE_SECONDS = 0.1
 _SECONDS_PER_DAY = 86_400
 _EXPIRES_SOON_DAYS = 30
@@ -81,6 +83,7 @@ def options(context: CheckContext) -> list[Finding]:
     ]
     if parsed is not None:
         findings += [warned(sentence, _NOT_MEANT) for sentence in parsed.warnings]
+        findings += [warned(sentence, _UNFITTING) for sentence in unfitting(parsed)]
     count = sum(value is not None for value in context.options.values())
     return findings or [passed(f"{counted(count, 'option')}, all valid")]
 
@@ -156,8 +159,11 @@ def login(context: CheckContext) -> list[Finding]:
     except BrokerUnavailable as error:
         remedy = (
             "The listener may require a login, TLS or a client's certificate: check "
-            "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*"
+            "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*; or the brokers limit "
+            "connections (max.connections, max.connections.per.ip)"
         )
+        if context.brokers is not None and context.brokers.keep_waiting:
+            remedy = str(Advice.CONNECTIONS_ARE_LATE)
         if fetches_tokens(settings):  # without a token, the client does not connect
             remedy += f". {Advice.TOKEN_ENDPOINT_IS_UNAVAILABLE.remedy}"
         return [failed(f"no broker accepts this client: {error}", remedy)]
