@@ -31,6 +31,7 @@ from spark_kafka_sink.errors import (
     SchemaIncompatible,
     SchemaNotFound,
 )
+from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.secret import hide, redacted
 from spark_kafka_sink.threads import call_all
 
@@ -75,13 +76,8 @@ class RegistryClient:
     """
 
     def __init__(self, options: RegistryOptions) -> None:
-        try:
+        with importing("confluent_kafka", extra="registry"):
             from confluent_kafka.schema_registry import SchemaRegistryClient
-        except ImportError as error:
-            raise LibraryUnavailable(
-                f"the schema registry's client is not installed ({error}): run "
-                "pip install 'spark-kafka-sink[registry]' on the driver and on all executors"
-            ) from None
         self._options = options
         for name in FILES:
             if name in options and not Path(options[name]).exists():
