@@ -86,7 +86,7 @@ def _explained(error: Exception, package: str, extra: str) -> KafkaSinkError:
             return denied
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     text = _text(error)
-    if missing in sys.stdlib_module_names or sys.platform == "win32":
+    if missing in sys.stdlib_module_names or (sys.platform == "win32" and missing is None):
         return LibraryUnavailable(
             f"this Python cannot load what the sink needs ({text}). {NO_WINDOWS}"
         )
@@ -98,7 +98,8 @@ def _explained(error: Exception, package: str, extra: str) -> KafkaSinkError:
     name = _DISTRIBUTIONS.get(package, package.replace("_", "-"))
     extra = extra or _EXTRAS.get(package, "")
     folders = _folders(package)
-    if missing is not None and (not folders or (extra and not _other_build(folders))):
+    is_missing = isinstance(error, ImportError) and not folders
+    if is_missing or (missing is not None and extra and not _other_build(folders)):
         wanted = f"'spark-kafka-sink[{extra}]'" if extra else name
         return LibraryUnavailable(
             f"the package {name} is not installed in this Python ({text}): run "

@@ -94,6 +94,32 @@ def test_every_exception_that_an_import_raises_ends_in_one_sentence(kind):
         assert caught.value.__cause__ is None
 
 
+@pytest.mark.parametrize("kind", [ImportError, AttributeError, TypeError, RuntimeError])
+def test_pandas_that_cannot_be_loaded_is_named_by_foreach_batch(monkeypatch, kind):
+    from spark_kafka_sink.spark import foreach_batch
+
+    def fail():
+        raise kind("what it says")
+
+    monkeypatch.setattr(foreach_batch, "require_minimum_pandas_version", fail)
+    with pytest.raises(LibraryUnavailable, match=r"package pandas .*what it says.*pip install"):
+        foreach_batch.foreach_batch({"kafka.bootstrap.servers": "a:1"})
+
+
+def test_what_connects_packages_raise_leaves_the_classic_writers(monkeypatch):
+    from spark_kafka_sink.spark import private_api
+
+    class Broken:
+        def __getattr__(self, name):
+            raise TypeError("Descriptors cannot be created directly")
+
+    monkeypatch.setitem(sys.modules, "pyspark.sql.connect", Broken())
+    assert [kind.__name__ for kind in private_api.writers()] == [
+        "DataFrameWriter",
+        "DataStreamWriter",
+    ]
+
+
 def test_the_sinks_own_errors_pass():
     with pytest.raises(KafkaSinkError, match=r"^mine$"), importing("pyarrow"):
         raise KafkaSinkError("mine")
