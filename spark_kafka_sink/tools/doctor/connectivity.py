@@ -102,7 +102,9 @@ def report_path(context: CheckContext) -> list[Finding]:
         return [
             warned(
                 f"reports cannot be written there: {first_line(call.error)}",
-                "Correct report.path, its permissions, or this process's credentials",
+                "Do what the message says"
+                if isinstance(call.error, LibraryUnavailable)
+                else "Correct report.path, its permissions, or this process's credentials",
                 folder,
             )
         ]
