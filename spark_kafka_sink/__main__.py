@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     }
     try:
         return commands[choice.command](choice)
-    except LocalServerError as error:
+    except (LibraryUnavailable, LocalServerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -228,8 +228,10 @@ class Advice(Enum):
         "`ssl.certificate.location failed`, `ssl.certificate.pem failed`",
     )
     TRUST_STORE_IS_UNREADABLE = (
-        "The trust store has no certificate in PEM format",
-        "Correct kafka.ssl.truststore.location or .certificates, or kafka.ssl.truststore.type",
+        "The trust store has no certificate in PEM format; without one, this is the file that the "
+        "environment variable SSL_CERT_FILE names",
+        "Correct kafka.ssl.truststore.location or .certificates, or kafka.ssl.truststore.type; "
+        "without them, correct SSL_CERT_FILE",
         "`ssl.ca.location failed`, `ssl.ca.pem`",
     )
     LOGIN_REJECTED = (
@@ -578,13 +580,10 @@ def proxy_variable(url: str) -> str:
 
 def openssl_variables(text: str) -> str:
     """What of the environment configures OpenSSL, in brackets, for an error of OpenSSL's."""
-    if not re.search("SSL|error:0", text):
-        return ""
-    named = [
-        f"{name}={os.environ[name]}"
-        for name in ("OPENSSL_CONF", "OPENSSL_MODULES")
-        if name in os.environ
-    ]
+    names = ["OPENSSL_CONF", "OPENSSL_MODULES"] if re.search("SSL|error:0", text) else []
+    if re.search(r"(?i)ca\.location|x509", text):
+        names += ["SSL_CERT_FILE", "SSL_CERT_DIR"]
+    named = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
     return f" (with the environment's {', '.join(named)})" if named else ""
 
 

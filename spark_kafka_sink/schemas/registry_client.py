@@ -233,6 +233,11 @@ def _naming_causes(options: RegistryOptions) -> Iterator[None]:
                 f"the schema registry's client cannot set up TLS: {text}"
                 f"{openssl_variables(text)}. {Advice.OPENSSL_CONFIGURATION.remedy}"
             ) from None
+        if "X509" in text and "ssl.ca.location" not in options:  # no option names the file
+            raise LibraryUnavailable(
+                f"the schema registry's client cannot set up TLS: {text}{openssl_variables(text)}. "
+                f"Correct SSL_CERT_FILE, or set {REGISTRY_PREFIX}ssl.ca.location"
+            ) from None
         if not isinstance(error, (OSError, ValueError)) and type(error).__name__ != "InvalidURL":
             text = f"{type(error).__name__}: {text}"  # about no setting
             raise not_loadable("confluent_kafka", text) from None

@@ -15,7 +15,14 @@ import pytest
 import trustme
 
 import spark_kafka_sink
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.connection.session import Session
+from spark_kafka_sink.errors import KafkaSinkError, LibraryUnavailable
+from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.schemas.registry_client import RegistryClient
 
+KAFKA = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+REGISTRY = {"value.format": "avro", "schema.registry.url": "https://127.0.0.1:1"}
 PROVIDERS = """openssl_conf = init
 [init]
 providers = provided
@@ -123,3 +130,16 @@ def test_the_variable_that_configures_openssl_is_named(tmp_path, tls_server, tex
         assert f"OPENSSL_CONF={file}" in line, line
         assert "orrect the option" not in line
         assert "preflight=false" not in line
+
+
+def test_a_variable_that_names_no_certificates_is_named(tmp_path, monkeypatch):
+    file = tmp_path / "authorities.pem"
+    file.write_text("none")
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    with pytest.raises(KafkaSinkError) as kafkas:
+        Session(Client, parse({**KAFKA, "kafka.security.protocol": "SSL"}).producer.client)
+    with pytest.raises(LibraryUnavailable) as registrys:
+        RegistryClient(parse({**KAFKA, **REGISTRY}).serialization.registry)
+    for caught in (kafkas, registrys):
+        assert f"SSL_CERT_FILE={file}" in str(caught.value)
+        assert "orrect SSL_CERT_FILE" in str(caught.value)
