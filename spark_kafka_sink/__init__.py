@@ -42,6 +42,7 @@ from spark_kafka_sink.errors import (
     UnsupportedSaveMode,
     UnsupportedType,
 )
+from spark_kafka_sink.libraries import importing
 
 if TYPE_CHECKING:
     from spark_kafka_sink.report.delivery_report import DeliveryReport
@@ -116,5 +117,7 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(import_module(f"spark_kafka_sink.{_LAZY[name]}"), name)
+        # Python would turn an AttributeError of the module into "cannot import name".
+        with importing():
+            return getattr(import_module(f"spark_kafka_sink.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

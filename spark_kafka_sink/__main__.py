@@ -12,7 +12,13 @@ from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
-from spark_kafka_sink.errors import InvalidConfiguration, LocalServerError
+from spark_kafka_sink.errors import (
+    InvalidConfiguration,
+    KafkaSinkError,
+    LibraryUnavailable,
+    LocalServerError,
+)
+from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.tools.local_registry import LocalRegistry
 from spark_kafka_sink.tools.local_servers.server import DetachedServer
@@ -40,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     }
     try:
         return commands[choice.command](choice)
-    except LocalServerError as error:
+    except (LibraryUnavailable, LocalServerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -173,7 +179,7 @@ def _doctor(choice: argparse.Namespace) -> int:
 
     try:
         options, created_topics = _options(choice)
-    except InvalidConfiguration as error:
+    except (InvalidConfiguration, LibraryUnavailable) as error:
         print(error, file=sys.stderr)
         return 2
     results = diagnose(
@@ -189,9 +195,10 @@ def _doctor(choice: argparse.Namespace) -> int:
 
 def _report(choice: argparse.Namespace) -> int:
     try:
-        from spark_kafka_sink.tools.report import command
-    except ModuleNotFoundError as error:
-        print(f"report needs pip install 'spark-kafka-sink[report]' ({error})", file=sys.stderr)
+        with importing(extra="report"):
+            from spark_kafka_sink.tools.report import command
+    except KafkaSinkError as error:
+        print(f"report: {error}", file=sys.stderr)
         return 2
     return command.run(choice.path, choice.html, choice.follow, wait=partial(time.sleep, 1.0))
 
@@ -200,12 +207,8 @@ def _options(choice: argparse.Namespace) -> tuple[Mapping[str, str], Mapping[str
     """The sink's options, and the topics that the job creates; raises InvalidConfiguration."""
     if choice.config is None:
         return dict(choice.options), {}
-    try:
+    with importing(extra="jobs"):
         from spark_kafka_sink.tools.job.configuration import load
-    except ModuleNotFoundError as error:
-        raise InvalidConfiguration(
-            f"--config needs pip install 'spark-kafka-sink[jobs]' ({error})"
-        ) from None
     configuration = load(choice.config)
     return configuration.job.sink.options, configuration.created_topics()
 

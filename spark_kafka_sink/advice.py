@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from enum import Enum
+from urllib.parse import urlsplit
+from urllib.request import proxy_bypass
 
+from spark_kafka_sink.errors import InvalidOption, LibraryUnavailable
 from spark_kafka_sink.librdkafka.error_codes import error_name, error_text
 
 # Brokers delay their answers to clients that exceed a quota, and say so nowhere else.
@@ -295,8 +299,10 @@ class Advice(Enum):
         "`ssl.certificate.location failed`, `ssl.certificate.pem failed`",
     )
     TRUST_STORE_IS_UNREADABLE = (
-        "The trust store has no certificate in PEM format",
-        "Correct kafka.ssl.truststore.location or .certificates, or kafka.ssl.truststore.type",
+        "The trust store has no certificate in PEM format; without one, this is the file that the "
+        "environment variable SSL_CERT_FILE names",
+        "Correct kafka.ssl.truststore.location or .certificates, or kafka.ssl.truststore.type; "
+        "without them, correct SSL_CERT_FILE",
         "`ssl.ca.location failed`, `ssl.ca.pem`",
     )
     LOGIN_REJECTED = (
@@ -379,6 +385,14 @@ class Advice(Enum):
         "Check that kafka.security.protocol matches the listener (PLAINTEXT, SSL, SASL_PLAINTEXT "
         "or SASL_SSL), and that the port is Kafka's; or correct kafka.ssl.*",
         "`no TLS connection to`",
+    )
+    OPENSSL_CONFIGURATION = (
+        "The configuration of OpenSSL on this machine, often for FIPS, leaves the client no cipher "
+        "or key that it can use; the OpenSSL in the wheel confluent-kafka has no FIPS module",
+        "On the driver and for executors (spark.executorEnv.OPENSSL_CONF), unset the environment "
+        "variables OPENSSL_CONF and OPENSSL_MODULES, or let OPENSSL_CONF name a file that allows "
+        "what the servers offer",
+        "`library has no ciphers`, `no suitable key share`, `SSL_CTX_new() failed`",
     )
     CERTIFICATE_HAS_EXPIRED = (
         "The server's certificate, or one of its chain, has expired",
@@ -466,6 +480,25 @@ class Advice(Enum):
         "The subject or the registry allows no new schemas",
         "If the schema is registered already, set auto.register.schemas=false",
         "`RegistryRefused`, HTTP 422 with the registry's code 42205, HTTP 401, 403 or 405",
+    )
+    NO_LATEST_SCHEMA = (
+        "use.latest.version=true, and the subject has no schema",
+        "Register a schema for the subject, or remove use.latest.version=true: then the sink looks "
+        "for its own, and registers it with auto.register.schemas=true",
+        "`SchemaNotFound`, with use.latest.version",
+    )
+    REGISTRY_REDIRECTS = (
+        "The URL leads to another one, such as a login page or the same with https://, which the "
+        "client does not follow",
+        "Set schema.registry.url to the registry's own URL, not one that leads elsewhere",
+        "`RegistryRefused`, HTTP 301 to 308",
+    )
+    REGISTRY_BEHIND_PROXY = (
+        "Requests to the schema registry take a proxy, which does not answer, rejects them, or "
+        "does not reach the registry",
+        "Correct the proxy, or let the variable NO_PROXY name the registry's host, on the driver "
+        "and all executors",
+        "`through the proxy of`",
     )
     REGISTRY_ANSWER_UNREADABLE = (
         "The URL answers, but not as a schema registry does",
@@ -594,6 +627,10 @@ _BY_NAME = {
 
 #: what the texts of the client, of TLS and of HTTP libraries contain -> the first that fits
 _BY_TEXT = {
+    (
+        "(?i)SSL_CTX_new|NO.CIPHERS|NO.SUITABLE.|no.protocols.available|disabled for fips|"
+        "inner_evp_generic_fetch|invalid provider|cipher.not.supported"
+    ): Advice.OPENSSL_CONFIGURATION,
     "certificate has expired": Advice.CERTIFICATE_HAS_EXPIRED,
     "certificate is not yet valid": Advice.CERTIFICATE_IS_NOT_YET_VALID,
     "(Hostname|address) mismatch|no alternative certificate subject": (
@@ -648,8 +685,41 @@ CERTIFICATE_ALERT = re.compile(r"alert (bad certificate|certificate \w+|unknown 
 
 def settings_rejected(text: str) -> tuple[str, str]:
     """Why a client cannot be created, and what to do."""
-    problem = f"the Kafka client rejects its settings: {text}"
+    if concerns_openssl(text):
+        problem = f"the Kafka client cannot set up TLS: {text}{openssl_variables(text)}"
+        return problem, Advice.OPENSSL_CONFIGURATION.remedy
+    problem = f"the Kafka client rejects its settings: {text}{openssl_variables(text)}"
     return problem, advice_on_text(problem, Advice.SETTINGS_REJECTED).remedy
+
+
+def settings_error(text: str) -> InvalidOption | LibraryUnavailable:
+    """The same as an error, of the options only if these are its cause."""
+    kind = LibraryUnavailable if concerns_openssl(text) else InvalidOption
+    return kind(". ".join(settings_rejected(text)))
+
+
+def concerns_openssl(text: str) -> bool:
+    """Whether OpenSSL is configured so that it cannot do what it is asked, by whatever option."""
+    return advice_on_text(text, Advice.TLS_FAILED) is Advice.OPENSSL_CONFIGURATION
+
+
+def proxy_variable(url: str) -> str:
+    """The variable of the environment whose proxy a request to the URL takes, or ""."""
+    parts = urlsplit(url)
+    if proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return ""
+    set_names = {name.lower(): name for name in sorted(os.environ) if os.environ[name]}
+    wanted = (f"{parts.scheme}_proxy", "all_proxy")
+    return next((set_names[name] for name in wanted if name in set_names), "")
+
+
+def openssl_variables(text: str) -> str:
+    """What of the environment configures OpenSSL, in brackets, for an error of OpenSSL's."""
+    names = ["OPENSSL_CONF", "OPENSSL_MODULES"] if re.search("SSL|error:0", text) else []
+    if re.search(r"(?i)ca\.location|x509", text):
+        names += ["SSL_CERT_FILE", "SSL_CERT_DIR"]
+    named = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
+    return f" (with the environment's {', '.join(named)})" if named else ""
 
 
 def advice_on(code: int) -> Advice | None:

@@ -352,12 +352,12 @@ class LimitReached(KafkaSinkError):
 
 
 class LibraryUnavailable(KafkaSinkError):
-    """A library is missing or too old.
+    """A library is missing, too old, or cannot be loaded.
 
     It is librdkafka, which the wheel ``confluent-kafka`` contains, or what an extra installs, or
-    PySpark.
+    PySpark. Its files may be damaged, in an archive, or for another Python or processor.
 
-    What to do: run the ``pip install`` of the message, on the machine that it names.
+    What to do: run the ``pip install`` of the message, on the machine where it failed.
     """
 
     is_permanent = True

@@ -40,10 +40,19 @@ def naming_memory_limit() -> Iterator[None]:
     try:
         yield
     except (MemoryError, ImportError) as error:
-        is_denied = isinstance(error, MemoryError) or _NOT_LOADED in str(error)
-        if not is_denied or free_address_space() == math.inf:
+        if (denied := denied_memory(error)) is None:
             raise
-        raise memory_limit_reached(str(error) or type(error).__name__) from None
+        raise denied from None
+
+
+def denied_memory(error: Exception) -> LimitReached | None:
+    """The error to raise if that one is for memory, and the address space is limited."""
+    is_denied = isinstance(error, MemoryError) or (
+        isinstance(error, (ImportError, OSError)) and _NOT_LOADED in str(error)
+    )
+    if not is_denied or free_address_space() == math.inf:
+        return None
+    return memory_limit_reached(str(error) or type(error).__name__)
 
 
 def thread_limit_reached(problem: str) -> LimitReached:

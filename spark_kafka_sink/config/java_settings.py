@@ -167,7 +167,8 @@ REJECTED: Mapping[str, str] = {
     "plugin.library.paths": "librdkafka's plugins are not supported",
     "ssl.engine.location": _NATIVE_CODE,
     "ssl.engine.id": _NATIVE_CODE,
-    "ssl.providers": _NATIVE_CODE,
+    "ssl.providers": f"{_NATIVE_CODE}; the configuration of OpenSSL may, which the environment "
+    "variable OPENSSL_CONF names",
 }
 
 #: Values of those, in lower case, that mean what the sink does anyway.

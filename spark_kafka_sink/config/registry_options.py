@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -46,6 +47,11 @@ _WHOSE = {
 }
 _BEARER_SOURCE = "bearer.auth.credentials.source"
 _JAVAS_BEARER_SOURCES = ("SASL_OAUTHBEARER_INHERIT", "CUSTOM")
+#: registries without Confluent's API
+_OTHER_APIS = {
+    r"^arn:aws[\w-]*:glue:|//([\w.-]*\.)?glue(-fips)?\.[\w.-]+\.amazonaws\.com": "AWS Glue's",
+    r"//[\w.-]+\.servicebus\.[\w.-]+": "Azure's",
+}
 _PROXIES = ("http", "https", "socks5", "socks5h")
 _ISSUER = "bearer.auth.issuer.endpoint.url"
 FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
@@ -84,15 +90,22 @@ def is_public(name: str) -> bool:
 
 def registry_url(text: str) -> str:
     """A list of URLs, separated by commas. No ValueError shows a secret."""
-    urls = [url.strip() for url in text.split(",")]
-    for url in urls:
-        parts = split_url(url)
+    for pattern, name in _OTHER_APIS.items():
+        if re.search(pattern, text, re.IGNORECASE):
+            raise ValueError(
+                f"[hidden] is {name} registry, which does not have Confluent's API and is not "
+                "supported: use one that has it, such as Karapace or Apicurio; or write bytes"
+            )
+    urls = []
+    for url in filter(None, map(str.strip, text.split(","))):
+        parts = split_url(url, may_have="")
         if "@" in parts.netloc:
             raise ValueError(
                 f"[hidden] contains credentials, which logs would show; set {_LOGIN} instead"
             )
-        if parts.query or parts.fragment:
-            raise ValueError("[hidden] has a query, to which no path can be added; remove it")
+        urls.append(f"{parts.scheme}{url[len(parts.scheme) :]}")  # the client requires lower case
+    if not urls:
+        raise ValueError("[hidden] has no URL")
     return ",".join(urls)
 
 
@@ -141,7 +154,7 @@ def _check_value(name: str, value: str) -> None:
             "all executors"
         )
     if name == "proxy":
-        parts = split_url(value, _PROXIES)
+        parts = split_url(value, _PROXIES, may_have="?#")
         if parts.path.strip("/") or parts.query or parts.fragment:
             raise ValueError(
                 "[hidden] does not end with a port, as a proxy's URL does; write /, ? and # in a "

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from spark_kafka_sink.config.msk_iam import MECHANISM
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.secret import Secret
 
 # Required by AWS; the default of Java's login.
@@ -50,9 +51,10 @@ def _region_in(pattern: re.Pattern[str], servers: str) -> str:
 def token(configuration: str) -> tuple[str, float]:
     """A signed token and its expiry in seconds since the epoch (``oauth.callback``).
 
-    Raises ImportError without the extra, LookupError and the errors of the AWS SDK.
+    Raises LibraryUnavailable without the extra, LookupError and the errors of the AWS SDK.
     """
-    from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as Provider
+    with importing(extra="msk-iam"):
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as Provider
 
     login = json.loads(configuration)
     region, role = login["region"], login.get("awsRoleArn")
@@ -64,7 +66,9 @@ def token(configuration: str) -> tuple[str, float]:
             value, _ = Provider.generate_auth_token_from_role_arn(region, role, session)
         else:
             value, _ = Provider.generate_auth_token(region)
-    except AttributeError:
+    except AttributeError as error:
+        if "NoneType" not in str(error):
+            raise
         # The signer uses the credentials even if the SDK has none.
         raise LookupError("there are no AWS credentials") from None
     return value, _expiry(value)

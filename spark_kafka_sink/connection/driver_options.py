@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from stat import S_ISREG
 
-from spark_kafka_sink.advice import settings_rejected
+from spark_kafka_sink.advice import settings_error
 from spark_kafka_sink.config.java_security import (
     KEY_STORE_PASSWORDS,
     TOKEN_METHOD,
@@ -91,7 +91,7 @@ def _check_together(settings: ClientSettings) -> None:
     try:
         client = Client({**checked, "bootstrap.servers": "", "log_level": "0"})
     except ValueError as error:
-        raise InvalidOption(". ".join(settings_rejected(str(error)))) from None
+        raise settings_error(str(error)) from None
     client.close(Deadline(_CLOSE_SECONDS))
 
 

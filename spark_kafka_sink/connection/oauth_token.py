@@ -19,7 +19,7 @@ from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Clock, Deadline
-from spark_kafka_sink.errors import AuthenticationFailed, TokenUnavailable
+from spark_kafka_sink.errors import AuthenticationFailed, LibraryUnavailable, TokenUnavailable
 from spark_kafka_sink.librdkafka.protocol import TokenClient
 from spark_kafka_sink.secret import Secret, hide, redacted
 from spark_kafka_sink.threads import start_call
@@ -97,7 +97,7 @@ class TokenCall:
         except BaseException as error:  # noqa: BLE001 - the user's code; the client gets the error
             text = _without_secrets(str(error).partition("\n")[0], str(self._configuration))
             # What cannot be imported, such as AWS's signer, has to be installed.
-            lasts = function is None or isinstance(error, ImportError)
+            lasts = function is None or isinstance(error, (ImportError, LibraryUnavailable))
             kind = AuthenticationFailed if lasts else TokenUnavailable
             return kind(f"{self.option} raised {type(error).__name__}: {text}")
         try:

@@ -16,7 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
-from spark_kafka_sink.advice import Advice, explain
+from spark_kafka_sink.advice import Advice, concerns_openssl, explain
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.added_settings import preflight_settings
 from spark_kafka_sink.config.options import SinkOptions
@@ -271,7 +271,8 @@ class _Brokers:
             if self._session.awaits_token:
                 return  # the rejected token, which may be an old one, is being replaced
             raise self._session.login_error(error)
-        if error.code == ErrorCode.SSL or concerns_clients_certificate(error.text):
+        concerns_tls = concerns_clients_certificate(error.text) or concerns_openssl(error.text)
+        if error.code == ErrorCode.SSL or concerns_tls:
             raise AuthenticationFailed(tls_explanation(error.text, self.settings))
         if error.code == ErrorCode.CRIT_SYS_RESOURCE:
             raise thread_limit_reached(error.text)

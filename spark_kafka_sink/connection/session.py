@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from spark_kafka_sink.advice import Advice, advice_on_text, settings_rejected
+from spark_kafka_sink.advice import Advice, advice_on_text, proxy_variable, settings_error
 from spark_kafka_sink.config.java_security import fetches_tokens
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.local_files import add_local_files, file_versions
 from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
 from spark_kafka_sink.deadline import Clock, Deadline
-from spark_kafka_sink.errors import AuthenticationFailed, InvalidOption, TokenUnavailable
+from spark_kafka_sink.errors import AuthenticationFailed, TokenUnavailable
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import (
     BrokerError,
@@ -45,7 +45,8 @@ class Session(Generic[ClientT]):
     """Used by one thread at a time, like its client.
 
     ``new_client``: Client, or a callable with the same arguments. Raises InvalidOption if
-    librdkafka rejects the settings, and LimitReached.
+    librdkafka rejects the settings, LibraryUnavailable if its OpenSSL cannot work on this machine,
+    and LimitReached.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Session(Generic[ClientT]):
                 add_local_files(settings), asks_for_tokens=bool(settings.oauth_callback)
             )
         except ValueError as error:
-            raise InvalidOption(". ".join(settings_rejected(str(error)))) from None
+            raise settings_error(str(error)) from None
         self._settings = settings
         self._tokens = TokenFunction(settings, clock)
         #: of the latest answer of a token endpoint, as in TokenRequestFailed
@@ -175,5 +176,8 @@ def login_failure(
     if settings.oauth_callback:
         return f"no token for the login at {servers}{reason}", token_remedy(settings)
     url = settings.get("sasl.oauthbearer.token.endpoint.url", "its endpoint")
-    problem = redacted(f"no token for the login at {servers} from {url}{reason}")
+    # Its HTTP library, curl, reads that one only in lower case.
+    variable = proxy_variable(url).replace("HTTP_PROXY", "")
+    proxy = f" (through the proxy of the environment variable {variable})" if variable else ""
+    problem = redacted(f"no token for the login at {servers} from {url}{proxy}{reason}")
     return problem, advice_on_text(problem, default).remedy

@@ -9,7 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_kafka_sink.advice import CERTIFICATE_ALERT, Advice, advice_on_text
+from spark_kafka_sink.advice import (
+    CERTIFICATE_ALERT,
+    Advice,
+    advice_on_text,
+    concerns_openssl,
+    openssl_variables,
+)
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.local_files import add_local_files, authorities
 from spark_kafka_sink.deadline import Deadline
@@ -136,6 +142,9 @@ def concerns_clients_certificate(text: str) -> bool:
 def tls_explanation(text: str, settings: ClientSettings) -> str:
     """What is wrong, and what to do, from the client's ``text`` and a handshake with the broker."""
     problem = f"no TLS connection to {settings['bootstrap.servers']}: {text}"
+    problem += openssl_variables(text)
+    if concerns_openssl(text):
+        return f"{problem}. {Advice.OPENSSL_CONFIGURATION.remedy}"
     if concerns_clients_certificate(text):
         return f"{problem}. {Advice.CLIENT_CERTIFICATE}"
     return _certificate_problem(text, settings) or f"{problem}. {Advice.TLS_FAILED.remedy}"

@@ -11,35 +11,68 @@ import importlib.util
 from collections.abc import Sequence
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from importlib.machinery import EXTENSION_SUFFIXES
+from os import SEEK_END
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import numpy as np
 
 from spark_kafka_sink.errors import LibraryUnavailable
+from spark_kafka_sink.libraries import NO_WINDOWS, importing
 
 MINIMUM_VERSION = 0x020E0000  # 2.14.0
+
+_PACKAGE = "confluent_kafka"
+_ELF = b"\x7fELF\2\1"
+# e_phoff, e_phentsize and e_phnum of an Elf64_Ehdr; p_offset and p_filesz of an Elf64_Phdr
+_ELF_HEADER = Struct("<32xQ14xHH6x")
+_ELF_SEGMENT = Struct("<8xQ16xQ16x")
 
 
 def _load() -> ctypes.CDLL:
     # The extension is opened by path: importing the package would cost every cold worker 40 ms.
-    spec = importlib.util.find_spec("confluent_kafka")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None:
+        raise ModuleNotFoundError(f"No module named '{_PACKAGE}'", name=_PACKAGE)
+    for folder in map(Path, spec.submodule_search_locations or []):
         for suffix in EXTENSION_SUFFIXES:
-            path = Path(folder) / f"cimpl{suffix}"
+            path = folder / f"cimpl{suffix}"
             if path.exists():
+                # The loader would end the process for a file that is cut.
+                for file in (path, *folder.with_name(f"{_PACKAGE}.libs").glob("*.so*")):
+                    _check_length(file)
                 return ctypes.CDLL(str(path))
-    raise LibraryUnavailable(
-        "the package confluent-kafka, which contains librdkafka, is not installed in this Python; "
-        "on a cluster it must be installed on the driver and on every executor"
-    )
+    raise ImportError(f"it has no file cimpl{EXTENSION_SUFFIXES[0]}")
 
 
-_library = _load()
+def _check_length(path: Path) -> None:
+    """Raise OSError for a file that ends before its segments do (ELF of 64 bits, little endian)."""
+    with path.open("rb") as file:
+        header = file.read(_ELF_HEADER.size)
+        if len(header) < _ELF_HEADER.size or not header.startswith(_ELF):
+            return  # the loader says so
+        start, size, count = _ELF_HEADER.unpack(header)
+        file.seek(start)
+        segments = file.read(size * count)
+        length = file.seek(0, SEEK_END)
+    if len(segments) < size * count or any(
+        offset + stored > length for offset, stored in _ELF_SEGMENT.iter_unpack(segments)
+    ):
+        raise OSError(f"{path}: file too short")
+
+
+with importing(_PACKAGE):
+    _library = _load()
 
 #: the C library: for the one librdkafka function that writes to a FILE, and for memory
-libc = ctypes.CDLL(None)
-libc.open_memstream.restype = c_void_p
+try:
+    libc = ctypes.CDLL(None)
+    libc.open_memstream.restype = c_void_p
+except (AttributeError, OSError, TypeError) as error:  # the last on Windows
+    raise LibraryUnavailable(
+        f"this system's C library lacks what the sink needs ({error}). {NO_WINDOWS}"
+    ) from None
 libc.open_memstream.argtypes = [c_void_p, c_void_p]
 libc.fclose.argtypes = [c_void_p]
 libc.free.argtypes = [c_void_p]

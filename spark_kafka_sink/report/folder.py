@@ -12,6 +12,7 @@ from functools import cache
 from typing import TypeVar
 
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
 from spark_kafka_sink.report.storage import Folder, LocalFolder, open_folder, try_writing
 from spark_kafka_sink.threads import call_all
@@ -169,5 +170,6 @@ def _bounded(work: Callable[[], T], otherwise: T, what: str, folder: str) -> T:
     (call,) = call_all(lambda _: work(), [None], Deadline(_SECONDS))
     if call.error is None:
         return call.value if call.value is not None else otherwise
-    _log.warning("%s to %s: %s; check report.path", what, folder, call.error)
+    advice = "" if isinstance(call.error, KafkaSinkError) else "; check report.path"
+    _log.warning("%s to %s: %s%s", what, folder, call.error, advice)
     return otherwise

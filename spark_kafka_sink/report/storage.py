@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from pathlib import Path
 from typing import Protocol
 
 from spark_kafka_sink.config.option import file_path
+from spark_kafka_sink.errors import LibraryUnavailable
+from spark_kafka_sink.libraries import importing
+
+# What pyarrow says where the libraries of Java or Hadoop are missing.
+_HADOOP = re.compile("libjvm|libhdfs")
 
 
 def local_path(folder: str) -> Path | None:
@@ -114,9 +120,19 @@ class RemoteFolder:
     """An object store has no folders, and no file can be appended to."""
 
     def __init__(self, uri: str) -> None:
-        from pyarrow import fs
+        with importing("pyarrow"):
+            from pyarrow import fs
 
-        self._files, self._path = fs.FileSystem.from_uri(uri)
+        try:
+            self._files, self._path = fs.FileSystem.from_uri(uri)
+        except OSError as error:
+            if not _HADOOP.search(str(error)):
+                raise
+            raise LibraryUnavailable(
+                f"Hadoop's client, which pyarrow needs for report.path, cannot be loaded here "
+                f"({' '.join(str(error).split())}). Set the environment variables JAVA_HOME, "
+                "HADOOP_HOME, and CLASSPATH to what `hadoop classpath --glob` prints"
+            ) from None
 
     def names(self, subfolder: str = "") -> list[str]:
         from pyarrow import fs

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 from urllib.request import getproxies
 
-from spark_kafka_sink.advice import Advice, advice_on_text
+from spark_kafka_sink.advice import (
+    Advice,
+    advice_on_text,
+    concerns_openssl,
+    openssl_variables,
+    proxy_variable,
+)
 from spark_kafka_sink.config.registry_options import (
     FILES,
     REGISTRY_PREFIX,
@@ -31,6 +37,7 @@ from spark_kafka_sink.errors import (
     SchemaIncompatible,
     SchemaNotFound,
 )
+from spark_kafka_sink.libraries import importing, not_loadable
 from spark_kafka_sink.secret import hide, redacted
 from spark_kafka_sink.threads import call_all
 
@@ -50,11 +57,15 @@ _NO_SUCH_SCHEMA = range(40401, 40404)
 _REJECTIONS = {
     401: ("the login", Advice.REGISTRY_LOGIN_REJECTED),
     403: ("access", Advice.REGISTRY_LOGIN_REJECTED),
+    407: ("the request", Advice.REGISTRY_BEHIND_PROXY),
+    **dict.fromkeys(range(300, 400), ("the request", Advice.REGISTRY_REDIRECTS)),
 }
 #: of a subject or registry in the mode READONLY
 _READ_ONLY = 42205
 _NOT_ALLOWED = (401, 403, 405)
 _OTHER_REJECTION = ("the request", Advice.REGISTRY_REQUEST_REJECTED)
+_PROXIES = ("http://", "https://", "socks5://", "socks5h://")
+_MAY_BE_NO_REGISTRY = (Advice.REGISTRY_LOGIN_REJECTED, Advice.REGISTRY_REQUEST_REJECTED)
 
 
 @dataclass(frozen=True)
@@ -75,13 +86,8 @@ class RegistryClient:
     """
 
     def __init__(self, options: RegistryOptions) -> None:
-        try:
+        with importing("confluent_kafka", extra="registry"):
             from confluent_kafka.schema_registry import SchemaRegistryClient
-        except ImportError as error:
-            raise LibraryUnavailable(
-                f"the schema registry's client is not installed ({error}): run "
-                "pip install 'spark-kafka-sink[registry]' on the driver and on all executors"
-            ) from None
         self._options = options
         for name in FILES:
             if name in options and not Path(options[name]).exists():
@@ -101,17 +107,11 @@ class RegistryClient:
             "retries.wait.ms": _FIRST_RETRY_MS,
             "retries.max.wait.ms": _LONGEST_RETRY_MS,
         }
-        try:
+        with _naming_causes(options):
             with _readable_pem(options) as files:
-                self._client = SchemaRegistryClient({**settings, **files})
+                self._client = _new_client(SchemaRegistryClient, {**settings, **files}, options)
             _trust_as_registry(self._client, options)
-        except Exception as error:  # noqa: BLE001 - including those of its HTTP library
-            if (problem := _proxy_problem(error, options)) is not None:
-                raise problem from None
-            raise InvalidOption(
-                "the schema registry's client rejects its settings (schema.registry.*): "
-                f"{hide_secrets(str(error), options)}"
-            ) from None
+        _ask_first_what_answered(self._client)
 
     def close(self) -> None:
         """Close its connections."""
@@ -125,7 +125,7 @@ class RegistryClient:
         answer = self._ask_for_schema(
             subject,
             lambda: self._client.register_schema_full_response(subject, wanted, normalize),
-            registers=True,
+            not_found=None,
         )
         return RegisteredSchema(answer.schema_id, answer.guid, schema)
 
@@ -144,7 +144,11 @@ class RegistryClient:
 
         Raises RegistryRefused if it is not a schema of that format, refers to others, or has rules.
         """
-        answer = self._ask_for_schema(subject, lambda: self._client.get_latest_version(subject))
+        answer = self._ask_for_schema(
+            subject,
+            lambda: self._client.get_latest_version(subject),
+            not_found=Advice.NO_LATEST_SCHEMA,
+        )
         schema = answer.schema
         if (schema.schema_type or "AVRO") != _TYPES[schema_format]:
             raise RegistryRefused(
@@ -178,17 +182,28 @@ class RegistryClient:
         )
 
     def _ask_for_schema(
-        self, subject: str, question: Callable[[], Any], *, registers: bool = False
+        self,
+        subject: str,
+        question: Callable[[], Any],
+        not_found: Advice | None = Advice.SCHEMA_NOT_FOUND,
     ) -> Any:
         """The answer, which has an id."""
-        answer = self._ask(subject, question, registers=registers)
+        answer = self._ask(subject, question, not_found)
         if answer is None or getattr(answer, "schema_id", None) is None:
             problem = "its answer has no id, so it may be no schema registry"
             raise _unavailable(self._options, subject, problem)
         return answer
 
-    def _ask(self, subject: str, question: Callable[[], Any], *, registers: bool = False) -> Any:
-        """The answer; an error becomes one of the sink's."""
+    def _ask(
+        self,
+        subject: str,
+        question: Callable[[], Any],
+        not_found: Advice | None = Advice.SCHEMA_NOT_FOUND,
+    ) -> Any:
+        """The answer; an error becomes one of the sink's.
+
+        ``not_found``: what to do about a schema that is not there; None: the question registers it.
+        """
         seconds = self._options.timeout_ms / 1000
         deadline = Deadline(seconds)
         (call,) = call_all(lambda ask: ask(), [question], deadline)
@@ -198,36 +213,105 @@ class RegistryClient:
             time.sleep(deadline.slice(_FIRST_RETRY_MS / 1000 * 2**retry))
             (call,) = call_all(lambda ask: ask(), [question], deadline)
         if call.error is not None:
-            raise _sink_error(call.error, self._options, subject, registers=registers) from None
+            raise _sink_error(call.error, self._options, subject, not_found) from None
         return call.value
+
+
+@contextmanager
+def _naming_causes(options: RegistryOptions) -> Iterator[None]:
+    """Around the creation of the client; what it says about a setting becomes InvalidOption."""
+    try:
+        yield
+    except KafkaSinkError:
+        raise
+    except Exception as error:  # noqa: BLE001 - including those of its HTTP library
+        text = hide_secrets(str(error), options)
+        if (problem := _proxy_problem(error, options)) is not None:
+            raise problem from None
+        if concerns_openssl(text):
+            raise LibraryUnavailable(
+                f"the schema registry's client cannot set up TLS: {text}"
+                f"{openssl_variables(text)}. {Advice.OPENSSL_CONFIGURATION.remedy}"
+            ) from None
+        if "X509" in text and "ssl.ca.location" not in options:  # no option names the file
+            raise LibraryUnavailable(
+                f"the schema registry's client cannot set up TLS: {text}{openssl_variables(text)}. "
+                f"Correct SSL_CERT_FILE, or set {REGISTRY_PREFIX}ssl.ca.location"
+            ) from None
+        if not isinstance(error, (OSError, ValueError)) and type(error).__name__ != "InvalidURL":
+            text = f"{type(error).__name__}: {text}"  # about no setting
+            raise not_loadable("confluent_kafka", text) from None
+        raise InvalidOption(
+            f"the schema registry's client rejects its settings (schema.registry.*): {text}"
+            f"{openssl_variables(text)}"
+        ) from None
+
+
+def _new_client(
+    new: type[SchemaRegistryClient], settings: dict[str, Any], options: RegistryOptions
+) -> SchemaRegistryClient:
+    """A client, also where the environment names a proxy that cannot be used, but not for it."""
+    try:
+        return new(settings)
+    except Exception as error:
+        urls = options.url.split(",")
+        is_theirs = "proxy" not in options and _proxy_problem(error, options) is not None
+        if not is_theirs or any(map(proxy_variable, urls)):
+            raise
+    # Its HTTP library prepares every proxy of the environment, unless there is another one.
+    client = new({**settings, "proxy": urls[0]})
+    registry = client._rest_client  # noqa: SLF001
+    registry.session = type(registry.session)(
+        verify=registry.verify, auth=registry.auth, timeout=registry.timeout, trust_env=False
+    )
+    return client
+
+
+def _ask_first_what_answered(client: SchemaRegistryClient) -> None:
+    """Let requests begin with the URL that answered last; the client begins with the first."""
+    registry = client._rest_client  # noqa: SLF001
+
+    def note(response: Any) -> None:
+        if not _is_transient(response.status_code):
+            urls = registry.base_urls
+            answered = [url for url in urls if str(response.url).startswith(f"{url}/")]
+            registry.base_urls = answered + [url for url in urls if url not in answered]
+
+    registry.session.event_hooks = {"response": [note]}
 
 
 def _proxy_problem(error: Exception, options: RegistryOptions) -> KafkaSinkError | None:
     """What the environment lacks for a proxy: the HTTP library prepares all that it finds."""
     if isinstance(error, ImportError) and "socks" in str(error).lower():
-        named = (
-            f"the option {REGISTRY_PREFIX}proxy" if "proxy" in options else _proxy_variable("socks")
-        )
+        named = f"the option {REGISTRY_PREFIX}proxy"
+        if "proxy" not in options:
+            named = _proxy_variables(lambda proxy: proxy.startswith("socks"))
         return LibraryUnavailable(
             f"{named} names a SOCKS proxy, for which a package is missing: run pip install socksio "
             "on the driver and on all executors, or unset it"
         )
-    if "Unknown scheme for proxy" in str(error) and "proxy" not in options:
+    if "proxy" in options:
+        return None
+    if "Unknown scheme for proxy" in str(error):
+        named = _proxy_variables(lambda proxy: "://" in proxy and not proxy.startswith(_PROXIES))
         return RegistryUnavailable(
-            f"{_proxy_variable('')} names a proxy of a kind that the schema registry's client does "
+            f"{named} names a proxy of a kind that the schema registry's client does "
             "not know: begin it with http://, https:// or socks5://, or unset it"
+        )
+    if type(error).__name__ == "InvalidURL":  # the options' URLs have been checked
+        return RegistryUnavailable(
+            f"{_proxy_variables(bool)} does not name a proxy by its URL "
+            f"({hide_secrets(str(error), options)}): correct it, or unset it"
         )
     return None
 
 
-def _proxy_variable(scheme: str) -> str:
-    """The environment's variables that name proxies with such a scheme, without their values."""
-    known = ("http://", "https://", "socks5://", "socks5h://")
+def _proxy_variables(is_meant: Callable[[str], bool]) -> str:
+    """The environment's variables that name such proxies, without their values."""
     names = [
         f"{kind}_proxy".upper()
-        for kind, value in getproxies().items()
-        if kind != "no"
-        and (value.startswith(scheme) if scheme else "://" in value and not value.startswith(known))
+        for kind, proxy in getproxies().items()
+        if kind != "no" and is_meant(proxy)
     ]
     return f"the environment variable {' or '.join(names) or 'ALL_PROXY'}"
 
@@ -284,14 +368,25 @@ def _schema(schema: str, schema_format: str) -> Schema:
     return Schema(schema, _TYPES[schema_format])
 
 
+def _place(registry: RegistryOptions) -> str:
+    """The registry, and the proxy that requests to it take."""
+    place = f"the schema registry {registry.url}"
+    if "proxy" in registry:
+        return f"{place} (through the proxy of the option {REGISTRY_PREFIX}proxy)"
+    variable = next(filter(None, map(proxy_variable, registry.url.split(","))), "")
+    if variable:
+        return f"{place} (through the proxy of the environment variable {variable})"
+    return place
+
+
 def _sink_error(
-    error: Exception, registry: RegistryOptions, subject: str, *, registers: bool
+    error: Exception, registry: RegistryOptions, subject: str, not_found: Advice | None
 ) -> KafkaSinkError:
     """RegistryUnavailable, RegistryRefused, SchemaIncompatible or SchemaNotFound."""
     from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
     if isinstance(error, SchemaRegistryError):
-        return _answer_error(error, registry, subject, registers=registers)
+        return _answer_error(error, registry, subject, not_found)
     if isinstance(error, OAuthTokenError):
         url = registry.get("bearer.auth.issuer.endpoint.url", "its endpoint")
         problem = hide_secrets(
@@ -306,7 +401,7 @@ def _sink_error(
     if isinstance(error, (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)):
         # The client takes every answer with status 200 for a registry's.
         return RegistryUnavailable(
-            f"the schema registry {registry.url} gave no usable answer for the subject {subject}: "
+            f"{_place(registry)} gave no usable answer for the subject {subject}: "
             f"it is not a schema registry's (the client failed with {type(error).__name__}). "
             f"{Advice.REGISTRY_ANSWER_UNREADABLE.remedy}"
         )
@@ -343,27 +438,19 @@ def _is_transient(status: int) -> bool:
 
 
 def _answer_error(
-    error: SchemaRegistryError, registry: RegistryOptions, subject: str, *, registers: bool
+    error: SchemaRegistryError, registry: RegistryOptions, subject: str, not_found: Advice | None
 ) -> KafkaSinkError:
-    status, place = error.http_status_code, f"the schema registry {registry.url}"
-    reason = hide_secrets(str(error.error_message).rstrip("."), registry)
+    status = error.http_status_code
+    reason = "it gives no reason"
+    if error.error_message is not None:
+        reason = hide_secrets(str(error.error_message).rstrip("."), registry)
     if _is_transient(status):
         return _unavailable(registry, subject, f"HTTP {status}: {reason}")
-    if status == _NOT_FOUND and error.error_code not in _NO_SUCH_SCHEMA:
-        hint = "its URL may lack a path, such as Apicurio's /apis/ccompat/v7"
-        return _unavailable(registry, subject, f"HTTP {status}: {reason}; {hint}")
-    if status == _NOT_FOUND and registers:
-        problem = f"HTTP {status} to a new schema: {reason}, a fault of the registry"
-        return _unavailable(registry, subject, problem)
     if status == _NOT_FOUND:
-        return SchemaNotFound(
-            f"{place} has no such schema for the subject {subject}: {reason}. "
-            f"{Advice.SCHEMA_NOT_FOUND.remedy}",
-            subject=subject,
-        )
+        return _not_found_error(error, registry, subject, reason, not_found)
     if status == _CONFLICT:
         return SchemaIncompatible(
-            f"{place} rejects the schema for the subject {subject} as incompatible: "
+            f"{_place(registry)} rejects the schema for the subject {subject} as incompatible: "
             f"{reason}. {Advice.SCHEMA_INCOMPATIBLE.remedy}",
             subject=subject,
         )
@@ -371,19 +458,55 @@ def _answer_error(
     if error.error_code == _READ_ONLY:
         advice = Advice.REGISTRY_IS_READ_ONLY
     advice = advice_on_text(f"{registry.url} {reason}", advice)
-    remedy = advice.remedy
-    if registers and status in _NOT_ALLOWED and advice is not Advice.REGISTRY_IS_READ_ONLY:
-        remedy += f". {Advice.REGISTRY_IS_READ_ONLY.remedy}"
+    remedies = [advice.remedy]
+    # Of a server before it, or of what is no registry.
+    if error.error_code in (None, -1) and advice in _MAY_BE_NO_REGISTRY:
+        unreadable = Advice.REGISTRY_ANSWER_UNREADABLE.remedy
+        remedies = [unreadable] if advice is _OTHER_REJECTION[1] else [*remedies, unreadable]
+    if not_found is None and status in _NOT_ALLOWED and advice is not Advice.REGISTRY_IS_READ_ONLY:
+        remedies.append(Advice.REGISTRY_IS_READ_ONLY.remedy)
     return RegistryRefused(
-        f"{place} rejects {what} for the subject {subject}, HTTP {status}: {reason}. {remedy}"
+        f"{_place(registry)} rejects {what} for the subject {subject}, HTTP {status}: {reason}. "
+        f"{'. '.join(remedies)}"
     )
 
 
-def _unavailable(registry: RegistryOptions, subject: str, problem: str) -> RegistryUnavailable:
-    default = Advice.REGISTRY_UNAVAILABLE
+def _not_found_error(
+    error: SchemaRegistryError,
+    registry: RegistryOptions,
+    subject: str,
+    reason: str,
+    not_found: Advice | None,
+) -> KafkaSinkError:
+    """``reason``: the registry's. ``not_found``: as in ``RegistryClient._ask``."""
+    if error.error_code not in _NO_SUCH_SCHEMA:
+        hint = "its URL may lack a path, such as Apicurio's /apis/ccompat/v7"
+        problem = f"HTTP {_NOT_FOUND}: {reason}; {hint}"
+        return _unavailable(registry, subject, problem, Advice.REGISTRY_ANSWER_UNREADABLE)
+    if not_found is None:
+        problem = f"HTTP {_NOT_FOUND} to a new schema: {reason}, a fault of the registry"
+        return _unavailable(registry, subject, problem)
+    return SchemaNotFound(
+        f"{_place(registry)} has no such schema for the subject {subject}: {reason}. "
+        f"{not_found.remedy}",
+        subject=subject,
+    )
+
+
+def _unavailable(
+    registry: RegistryOptions,
+    subject: str,
+    problem: str,
+    default: Advice = Advice.REGISTRY_UNAVAILABLE,
+) -> RegistryUnavailable:
+    place = _place(registry)
     advice = advice_on_text(f"{registry.url} {problem}", default)
-    more = f", {registry.timeout_ms} ms" if advice is default else ""
+    remedy = advice.remedy
+    if advice is Advice.REGISTRY_UNAVAILABLE:
+        remedy += f", {registry.timeout_ms} ms"
+    if place.endswith(")"):
+        remedy = f"{Advice.REGISTRY_BEHIND_PROXY.remedy}. {remedy}"
     return RegistryUnavailable(
-        f"the schema registry {registry.url} gave no usable answer for the subject {subject}: "
-        f"{problem}. {advice.remedy}{more}"
+        f"{place} gave no usable answer for the subject {subject}: {problem}"
+        f"{openssl_variables(problem)}. {remedy}"
     )

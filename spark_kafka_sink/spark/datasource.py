@@ -16,6 +16,7 @@ from spark_kafka_sink.config.options import (
     review,
 )
 from spark_kafka_sink.errors import KafkaSinkError, UnsupportedSaveMode, headline
+from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.spark.micro_batch import (
     prepare_reports,
@@ -89,13 +90,15 @@ class KafkaSink(DataSource):
                 'mode("overwrite") is not supported: this sink never empties a topic; '
                 'use mode("append")'
             )
-        from spark_kafka_sink.spark.writer import KafkaBatchWriter
+        with importing():
+            from spark_kafka_sink.spark.writer import KafkaBatchWriter
 
         return KafkaBatchWriter(*self._checked(schema, check_for_batch))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:
         del overwrite  # complete mode writes the whole result each time, as Spark's own sink does
-        from spark_kafka_sink.spark.writer import KafkaStreamWriter
+        with importing():
+            from spark_kafka_sink.spark.writer import KafkaStreamWriter
 
         return KafkaStreamWriter(*self._checked(schema, check_for_format))
 
@@ -104,7 +107,8 @@ class KafkaSink(DataSource):
     ) -> tuple[SinkOptions, Serializer | None]:
         """The options, and what the tasks need to serialize key and value."""
         # Imported here: finding the format must not load librdkafka.
-        from spark_kafka_sink.connection.driver_options import complete
+        with importing():
+            from spark_kafka_sink.connection.driver_options import complete
 
         serializer = None
         try:

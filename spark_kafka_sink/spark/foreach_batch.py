@@ -21,6 +21,7 @@ from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError, LedgerLost, headline, own_error
+from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.records.column_table import sql_name
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
 from spark_kafka_sink.spark import private_api
@@ -85,9 +86,10 @@ def foreach_batch(
     meant to be: ``timestamp`` without ``timestamp.column``, or one with a name like that of a
     missing one, such as ``keys``.
     Spark's ``mapInArrow``, which runs the tasks, requires pandas in that process. It is imported
-    here, so that the first micro-batch does not have to; raises PySparkImportError.
+    here, so that the first micro-batch does not have to; raises LibraryUnavailable.
     """
-    require_minimum_pandas_version()
+    with importing("pandas", extra="spark"):
+        require_minimum_pandas_version()
     parsed = read_options(options)
     warn_of_options(parsed)
     reports = _Reports(parsed, on_report)

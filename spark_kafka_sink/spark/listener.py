@@ -22,6 +22,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from spark_kafka_sink.errors import KafkaSinkError, sink_error
+from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.report.metrics import (
     PROGRESS_METRICS,
     QUERY_METRICS,
@@ -102,12 +103,8 @@ class KafkaSinkListener(StreamingQueryListener):
         Raises KafkaSinkError if the port is in use, the address is not one of this machine, or the
         extra ``[metrics]`` is not installed.
         """
-        try:
+        with importing(extra="metrics"):
             from spark_kafka_sink.report.metrics_server import MetricsServer
-        except ImportError as error:
-            raise KafkaSinkError(
-                f"serve_metrics: {error}; pip install 'spark-kafka-sink[metrics]'"
-            ) from error
         return MetricsServer(self._values, self._problems, port, address)
 
     def __reduce__(self) -> NoReturn:

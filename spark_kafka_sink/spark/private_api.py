@@ -239,8 +239,8 @@ def writers() -> list[type]:
     try:
         from pyspark.sql.connect import readwriter
         from pyspark.sql.connect.streaming import readwriter as stream_readwriter
-    except (ImportError, SystemExit):
-        # Of the packages that it needs. In `python -c` PySpark takes itself for its own doctests,
+    except (Exception, SystemExit):  # noqa: BLE001 - whatever the packages that it needs raise
+        # In `python -c` PySpark takes itself for its own doctests,
         # and would end the process.
         return classes
     classes += [readwriter.DataFrameWriter, stream_readwriter.DataStreamWriter]

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
 from spark_kafka_sink.spark.micro_batch import (
     keep_report,
@@ -17,7 +18,9 @@ from spark_kafka_sink.spark.micro_batch import (
     write_batch_marker,
 )
 from spark_kafka_sink.spark.private_api import application_folder, stream_writer
-from spark_kafka_sink.spark.task import write_partition
+
+with importing():  # in a task, nothing of the sink is loaded before
+    from spark_kafka_sink.spark.task import write_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalServerError
+from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.tools.local_servers.downloads import fetch_jars
 from spark_kafka_sink.tools.local_servers.java import java_home, os_errors_as
 from spark_kafka_sink.tools.local_servers.processes import GuardedProcess, is_running
@@ -267,7 +268,8 @@ def wait_until_ready(
 def _wait_until_joined(
     bootstrap_servers: str, check_alive: Callable[[], None], deadline: Deadline, logs: str
 ) -> None:
-    from confluent_kafka import KafkaException, Producer
+    with importing("confluent_kafka"):
+        from confluent_kafka import KafkaException, Producer
 
     client = Producer(
         {

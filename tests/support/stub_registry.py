@@ -26,6 +26,7 @@ def basic(login: str) -> str:
 class StubRegistry:
     """``failure``: (status, body) of every answer from now on; ``delay_seconds`` before each.
 
+    ``content_type``: that of every answer.
     ``failing_subject``: only its answers fail. ``tenants``: the registries of other logins or
     logical clusters at this URL. ``most_at_once``: how many requests there were at a time.
     """
@@ -34,6 +35,7 @@ class StubRegistry:
     requests: list[str] = field(default_factory=list)
     subjects: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     failure: tuple[int, bytes] | None = None
+    content_type: str = "application/json"
     delay_seconds: float = 0.0
     authorization: str | None = None
     last_headers: Message = field(default_factory=Message)
@@ -131,7 +133,7 @@ def running_stub(tls: ssl.SSLContext | None = None) -> Iterator[StubRegistry]:
                     status, answer = tenant.answer(method, self.path, body)
                 text = json.dumps(answer).encode()
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", stub.content_type)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             with suppress(ConnectionError):  # whoever asked has given up

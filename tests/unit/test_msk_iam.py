@@ -219,5 +219,13 @@ def test_a_token_that_cannot_be_made_is_a_failure_of_the_mechanism(monkeypatch, 
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", module)
     problem = TokenFunction(translated()).problem(10.0)
     assert problem.startswith("kafka.sasl.mechanism=AWS_MSK_IAM raised ")
-    reason = "there are no AWS credentials" if is_installed else "aws_msk_iam_sasl_signer"
-    assert reason in problem
+    missing = "pip install 'spark-kafka-sink[msk-iam]'"
+    assert ("there are no AWS credentials" if is_installed else missing) in problem
+
+
+def test_an_error_of_the_signer_that_is_not_about_credentials_keeps_its_text(monkeypatch):
+    signer = types.SimpleNamespace(generate_auth_token=lambda region: sys.no_such_name)
+    module = types.SimpleNamespace(MSKAuthTokenProvider=signer)
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", module)
+    problem = TokenFunction(translated()).problem(10.0)
+    assert "raised AttributeError: module 'sys' has no attribute 'no_such_name'" in problem

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import builtins
+import json
 import socket
 import sys
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from stub_registry import running_stub
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import (
+    InvalidOption,
     KafkaSinkError,
     LibraryUnavailable,
     RegistryRefused,
     RegistryUnavailable,
+    SchemaIncompatible,
+    SchemaNotFound,
 )
 from spark_kafka_sink.schemas import registry_client
 from spark_kafka_sink.schemas.registry_client import RegistryClient, _sink_error
@@ -117,6 +123,182 @@ def test_every_exception_of_python_ends_in_an_error_with_advice():
     ]
     assert len(kinds) > 40
     for kind in kinds:
-        error = _sink_error(kind("x"), options("http://127.0.0.1:1"), "s", registers=True)
+        error = _sink_error(kind("x"), options("http://127.0.0.1:1"), "s", None)
         assert isinstance(error, (RegistryRefused, RegistryUnavailable))
         assert "Check that schema.registry.url" in str(error)
+
+
+ANSWERS = st.tuples(
+    # Without those that have no body, which the stub would send.
+    st.integers(200, 599).filter(lambda status: status not in (204, 205, 304)),
+    st.one_of(
+        st.sampled_from(BODIES),
+        st.binary(max_size=40),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+            lambda inner: (
+                st.lists(inner, max_size=2)
+                | st.dictionaries(
+                    st.sampled_from(["error_code", "message", "id", "schema", "subject", "x"]),
+                    inner,
+                )
+            ),
+            max_leaves=5,
+        ).map(lambda value: json.dumps(value).encode()),
+    ),
+    st.sampled_from(["application/json", "text/html; charset=x", "", "application/octet-stream"]),
+)
+
+
+@pytest.fixture
+def impatient(registry, monkeypatch):
+    """A registry and a client that asks once."""
+    monkeypatch.setattr(registry_client, "_RETRIES", 0)
+    client = RegistryClient(options(registry.url))
+    yield registry, client
+    client.close()
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(ANSWERS)
+def test_a_random_answer_ends_in_a_schema_or_in_one_sentence(impatient, answer):
+    registry, client = impatient
+    *registry.failure, registry.content_type = answer
+    subject = f"s{len(registry.requests)}"  # the client keeps what it has learned of one
+    for ask in (client.register, client.look_up, client.is_compatible):
+        try:
+            ask(subject, "avro", '"string"', normalize=False)
+        except KafkaSinkError as error:
+            check_sentence(error)
+    try:
+        client.latest(subject, "avro")
+    except KafkaSinkError as error:
+        check_sentence(error)
+
+
+def check_sentence(error: KafkaSinkError) -> None:
+    assert type(error) in (RegistryRefused, RegistryUnavailable, SchemaIncompatible, SchemaNotFound)
+    assert "Error: 'NoneType'" not in str(error)
+    assert "orrect the option" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (403, b'{"message": "Missing Authentication Token"}', "AWS Glue and Azure"),
+        (400, b'{"__type": "UnknownOperationException"}', "gives no reason.*AWS Glue and Azure"),
+        (404, b"<UnknownOperationException/>", "AWS Glue and Azure"),
+        (401, b'{"error": {"code": "Unauthorized"}}', "gives no reason.*AWS Glue and Azure"),
+        (302, b"", "not one that leads elsewhere"),
+        (307, b"<html></html>", "not one that leads elsewhere"),
+        (407, b"", "Correct the proxy"),
+    ],
+)
+def test_what_is_no_registry_is_said_to_be_none(registry, status, body, words):
+    registry.failure = (status, body)
+    with pytest.raises(KafkaSinkError, match=words) as caught:
+        register(registry.url)
+    assert "None" not in str(caught.value)
+    assert "Correct the schema" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://glue.eu-west-1.amazonaws.com",
+        "https://vpce-1.glue.us-gov-west-1.vpce.amazonaws.com",
+        "arn:aws:glue:us-east-1:123456789012:registry/mine",
+        "https://space.servicebus.windows.net",
+        "https://SPACE.servicebus.chinacloudapi.cn:443/$schemagroups",
+    ],
+)
+def test_a_registry_with_another_api_is_refused_by_its_url(url):
+    with pytest.raises(InvalidOption, match="registry, which does not have Confluent's API"):
+        options(url)
+
+
+def test_the_url_that_answered_last_is_asked_first(registry):
+    with running_stub() as second:
+        registry.failure = 503, b"{}"
+        client = RegistryClient(options(f"{registry.url},{second.url}"))
+        for number in range(3):
+            client.register(f"s{number}", "avro", '"string"', normalize=False)
+        assert len(second.requests) == 3
+        assert len(registry.requests) == 1
+        registry.failure, second.failure = None, (503, b"{}")
+        client.register("s3", "avro", '"string"', normalize=False)
+        client.register("s4", "avro", '"string"', normalize=False)
+        client.close()
+    assert len(second.requests) == 4
+    assert len(registry.requests) == 3
+
+
+def test_the_latest_version_that_is_not_there_has_its_own_remedy(registry):
+    client = RegistryClient(options(registry.url))
+    with pytest.raises(SchemaNotFound, match=r"remove use\.latest\.version=true") as caught:
+        client.latest("t-value", "avro")
+    client.close()
+    assert "or use.latest.version=true" not in str(caught.value)
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "all_proxy"])
+def test_a_proxy_that_is_dead_is_named_with_its_variable(registry, monkeypatch, variable):
+    monkeypatch.setattr(registry_client, "_RETRIES", 0)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setenv(variable, f"http://user:planted@127.0.0.1:{port}")
+    with pytest.raises(RegistryUnavailable) as caught:
+        register(registry.url)
+    assert f"through the proxy of the environment variable {variable})" in str(caught.value)
+    assert "let the variable NO_PROXY name the registry's host" in str(caught.value)
+    assert "planted" not in str(caught.value)
+    monkeypatch.setenv("NO_PROXY", "localhost,127.0.0.1")
+    assert register(registry.url).id == 1
+    registry.failure = 503, b"{}"
+    with pytest.raises(RegistryUnavailable) as caught:
+        register(registry.url)
+    assert "proxy" not in str(caught.value)
+
+
+def test_a_proxy_that_rejects_requests_is_named_with_its_option(registry, monkeypatch):
+    monkeypatch.setattr(registry_client, "_RETRIES", 0)
+    registry.failure = 502, b"<html></html>"  # the stub as the proxy
+    chosen = parse(
+        {
+            "kafka.bootstrap.servers": "127.0.0.1:1",
+            "topic": "t",
+            "value.format": "avro",
+            "schema.registry.url": "http://registry.invalid",
+            "schema.registry.proxy": registry.url,
+        }
+    ).serialization.registry
+    client = RegistryClient(chosen)
+    with pytest.raises(RegistryUnavailable, match=r"proxy of the option schema\.registry\.proxy\)"):
+        client.latest("t-value", "avro")
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "proxy", ["socks5://127.0.0.1:1", "socks://127.0.0.1:1", "http://127.0.0.1:x"]
+)
+def test_a_proxy_that_is_not_for_the_registry_does_not_have_to_be_usable(
+    registry, monkeypatch, proxy
+):
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    monkeypatch.setenv("NO_PROXY", "elsewhere,127.0.0.1")
+    assert register(registry.url).id == 1
+
+
+@pytest.mark.parametrize("kind", [AttributeError, TypeError, RuntimeError, ImportError, KeyError])
+def test_what_the_clients_constructor_raises_about_no_setting_is_no_options_fault(
+    monkeypatch, kind
+):
+    def fail(*_arguments):
+        raise kind("what it says")
+
+    monkeypatch.setattr(registry_client, "_new_client", fail)
+    with pytest.raises(LibraryUnavailable, match=r"confluent-kafka cannot be loaded.*what it says"):
+        RegistryClient(options("http://127.0.0.1:1"))

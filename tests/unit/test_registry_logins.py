@@ -142,7 +142,7 @@ def test_a_registry_that_may_answer_later_is_unavailable(registry, status):
 def test_a_path_that_is_no_registrys_is_named(registry, body):
     registry.failure = 404, body
     with pytest.raises(
-        RegistryUnavailable, match=r"404.*Check that schema\.registry\.url is right"
+        RegistryUnavailable, match=r"404.*Check that schema\.registry\.url is the URL"
     ):
         register(f"{registry.url}/apis")
 
@@ -208,7 +208,7 @@ def test_a_proxy_that_cannot_be_used_is_rejected_without_its_password(registry, 
         register(registry.url, proxy="socks5://me:secret-word@127.0.0.1:1")
     assert "secret" not in str(caught.value)
     monkeypatch.setenv("http_proxy", "http://me:secret-word/x@127.0.0.1:1")
-    with pytest.raises(InvalidOption, match=r"Invalid port: '\[hidden\]'"):
+    with pytest.raises(RegistryUnavailable, match=r"HTTP_PROXY .*Invalid port: '\[hidden\]'"):
         register(registry.url)
 
 

@@ -258,3 +258,17 @@ def test_a_report_that_cannot_be_written_is_a_warning(tmp_path, caplog, folder):
     assert record.levelno == logging.WARNING
     assert "the report of micro-batch 7 was not written" in record.message
     assert "check report.path" in record.message
+
+
+def test_hadoops_client_that_cannot_be_loaded_is_not_the_options_fault(monkeypatch, caplog):
+    class FileSystem:
+        @staticmethod
+        def from_uri(uri):
+            raise OSError("Unable to load libjvm\ndlopen(/usr/lib/jvm/libjvm.so) failed")
+
+    monkeypatch.setattr("pyarrow.fs.FileSystem", FileSystem)
+    append(report(0), "hdfs://namenode/reports")
+    (line,) = caplog.messages
+    assert "Unable to load libjvm dlopen" in line
+    assert "Set the environment variables JAVA_HOME" in line
+    assert "check report.path" not in line

@@ -173,7 +173,7 @@ ISSUER = "bearer.auth.issuer.endpoint.url"
         ("url", "me:swordfish@registry:8081", "is not a URL that begins with"),
         ("url", "http://me:swordfish/x@registry", "is not a URL"),
         ("url", "http://registry/?token=swordfish", "has a query"),
-        ("url", "http://registry#swordfish", "has a query"),
+        ("url", "http://registry#swordfish", "contains #"),
         ("proxy", "me:swordfish@proxy:1", "is not a URL that begins with http:// or https://"),
         ("proxy", "swordfish", "is not a URL that begins with"),
         ("proxy", "http://me:swordfish/x@proxy:1", "is not a URL"),

@@ -269,3 +269,13 @@ def test_doctor_says_the_same():
 def test_doctor_names_an_endpoint_that_gives_no_token_in_time():
     with served(lambda *_: (503, "")) as url:
         assert f"Check that {URL} is right, and reachable" in finding_of_doctor(url, seconds=2)
+
+
+def test_a_proxy_between_client_and_endpoint_is_named_with_its_variable(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        dead = closed.getsockname()[1]
+    monkeypatch.setenv("http_proxy", f"http://me:planted@127.0.0.1:{dead}")
+    with token_endpoint(unsecured_jwt) as url:
+        error = login_error(url)
+    assert f"from {url} (through the proxy of the environment variable http_proxy)" in str(error)
+    assert "planted" not in str(error)

@@ -12,7 +12,7 @@ from functools import partial
 
 from confluent_kafka import KafkaException
 
-from spark_kafka_sink.advice import Advice, settings_rejected
+from spark_kafka_sink.advice import Advice, concerns_openssl, openssl_variables, settings_rejected
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.java_security import fetches_tokens
 from spark_kafka_sink.config.options import review
@@ -76,9 +76,10 @@ def options(context: CheckContext) -> list[Finding]:
         _CONNECTION.search(getattr(problem, "option", None) or str(problem)) for problem in problems
     )
     context.parsed = parsed if connects else None
-    advice = "Correct the option that the message names; docs/options.md lists all options"
     findings = [
-        dataclasses.replace(failed(str(problem), advice), blocks=context.parsed is None)
+        dataclasses.replace(
+            failed(str(problem), _advice_on(problem)), blocks=context.parsed is None
+        )
         for problem in problems
     ]
     if parsed is not None:
@@ -86,6 +87,12 @@ def options(context: CheckContext) -> list[Finding]:
         findings += [warned(sentence, _UNFITTING) for sentence in unfitting(parsed)]
     count = sum(value is not None for value in context.options.values())
     return findings or [passed(f"{counted(count, 'option')}, all valid")]
+
+
+def _advice_on(problem: KafkaSinkError) -> str:
+    if isinstance(problem, LibraryUnavailable):
+        return "Do what the message says; no option has caused this"
+    return "Correct the option that the message names; docs/options.md lists all options"
 
 
 def report_path(context: CheckContext) -> list[Finding]:
@@ -98,7 +105,9 @@ def report_path(context: CheckContext) -> list[Finding]:
         return [
             warned(
                 f"reports cannot be written there: {first_line(call.error)}",
-                "Correct report.path, its permissions, or this process's credentials",
+                "Do what the message says"
+                if isinstance(call.error, LibraryUnavailable)
+                else "Correct report.path, its permissions, or this process's credentials",
                 folder,
             )
         ]
@@ -127,6 +136,8 @@ def tls(context: CheckContext) -> list[Finding]:
     try:
         tls_context = context.tls_context = sockets.tls_context(settings)
     except OSError as error:
+        if concerns_openssl(str(error)):
+            return [failed(*settings_rejected(str(error)))]
         return [
             failed(
                 f"the configured certificate or key cannot be used: {error}",
@@ -166,7 +177,10 @@ def login(context: CheckContext) -> list[Finding]:
             remedy = str(Advice.CONNECTIONS_ARE_LATE)
         if fetches_tokens(settings):  # without a token, the client does not connect
             remedy += f". {Advice.TOKEN_ENDPOINT_IS_UNAVAILABLE.remedy}"
-        return [failed(f"no broker accepts this client: {error}", remedy)]
+        if concerns_openssl(str(error)):
+            remedy = Advice.OPENSSL_CONFIGURATION.remedy
+        problem = f"no broker accepts this client: {error}{openssl_variables(str(error))}"
+        return [failed(problem, remedy)]
     protocol = settings.get("security.protocol", "plaintext")
     if protocol.startswith("sasl"):
         return [passed(f"{settings['sasl.mechanism']} as {context.user}")]

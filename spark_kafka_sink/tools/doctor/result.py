@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict, dataclass
 from enum import Enum
 
@@ -94,6 +94,16 @@ def not_applicable(message: str) -> Finding:
 def not_reported() -> Finding:
     """For what some clouds' brokers do not report; later checks still run."""
     return Finding(Outcome.SKIPPED, "the brokers do not report this")
+
+
+def diagnose_nothing(error: Exception) -> Callable[..., Generator[Result, None, None]]:
+    """``diagnose`` where the checks cannot be loaded: its first check fails, and says why."""
+
+    def diagnose(*_arguments: object, **_named: object) -> Generator[Result, None, None]:
+        advice = "Do what the message says; the other checks need it"
+        yield Result("options", "", Outcome.FAILED, 0.0, str(error), advice)
+
+    return diagnose
 
 
 # --- for people and programs ----------------------------------------------------------------------

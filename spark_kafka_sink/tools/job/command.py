@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
+from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.tools.job.configuration import load
 from spark_kafka_sink.tools.job.model import Job
 from spark_kafka_sink.tools.job.output import Output, open_output
@@ -25,12 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InvalidConfiguration as error:
         print(error, file=sys.stderr)  # noqa: T201
         return INVALID
-    # Imported here: an invalid configuration is reported before PySpark is loaded.
-    from spark_kafka_sink.tools.job.run import dry_run, run
-
     is_dry: bool = choice.dry_run
 
     def act(stop: Stop, output: Output) -> int:
+        # Imported here: an invalid configuration is reported before PySpark is loaded.
+        with importing():
+            from spark_kafka_sink.tools.job.run import dry_run, run
         return dry_run(configuration, output) if is_dry else run(configuration, stop, output)
 
     return run_supervised(configuration.job, act, is_dry=is_dry)

@@ -8,14 +8,13 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from spark_kafka_sink.advice import settings_rejected
+from spark_kafka_sink.advice import settings_error
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.preflight import log_in
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
     BrokerUnavailable,
-    InvalidOption,
     KafkaSinkError,
     TopicUnavailable,
 )
@@ -63,7 +62,7 @@ def create_missing(configuration: Configuration, output: Output) -> None:
     try:
         admin = _Admin(confluent_settings(client))
     except KafkaException as error:
-        raise InvalidOption(". ".join(settings_rejected(error_text(error)))) from None
+        raise settings_error(error_text(error)) from None
     try:
         _log_in(admin, client, deadline)
         for path, (topic, settings) in wanted.items():
