@@ -168,23 +168,27 @@ def login(context: CheckContext) -> list[Finding]:
             remedy = Advice.CLIENT_CERTIFICATE.remedy
         return [failed(problem, remedy)]
     except BrokerUnavailable as error:
-        remedy = (
-            "The listener may require a login, TLS or a client's certificate: check "
-            "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*; or the brokers limit "
-            "connections (max.connections, max.connections.per.ip)"
-        )
-        if context.brokers is not None and context.brokers.keep_waiting:
-            remedy = str(Advice.CONNECTIONS_ARE_LATE)
-        if fetches_tokens(settings):  # without a token, the client does not connect
-            remedy += f". {Advice.TOKEN_ENDPOINT_IS_UNAVAILABLE.remedy}"
-        if concerns_openssl(str(error)):
-            remedy = Advice.OPENSSL_CONFIGURATION.remedy
         problem = f"no broker accepts this client: {error}{openssl_variables(str(error))}"
-        return [failed(problem, remedy)]
+        return [failed(problem, _unavailable_remedy(context, str(error)))]
     protocol = settings.get("security.protocol", "plaintext")
     if protocol.startswith("sasl"):
         return [passed(f"{settings['sasl.mechanism']} as {context.user}")]
     return [passed(f"kafka.security.protocol={protocol}: without a user name")]
+
+
+def _unavailable_remedy(context: CheckContext, error: str) -> str:
+    if concerns_openssl(error):
+        return Advice.OPENSSL_CONFIGURATION.remedy
+    remedy = (
+        "The listener may require a login, TLS or a client's certificate: check "
+        "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*; or the brokers limit "
+        "connections (max.connections, max.connections.per.ip)"
+    )
+    if context.brokers is not None and context.brokers.keep_waiting:
+        remedy = str(Advice.CONNECTIONS_ARE_LATE)
+    if fetches_tokens(context.settings):  # without a token, the client does not connect
+        remedy += f". {Advice.TOKEN_ENDPOINT_IS_UNAVAILABLE.remedy}"
+    return remedy
 
 
 def broker_versions(context: CheckContext) -> list[Finding]:
