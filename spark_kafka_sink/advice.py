@@ -6,7 +6,6 @@ import os
 import re
 from enum import Enum
 from urllib.parse import urlsplit
-from urllib.request import proxy_bypass
 
 from spark_kafka_sink.errors import InvalidOption, LibraryUnavailable
 from spark_kafka_sink.librdkafka.error_codes import error_name, error_text
@@ -705,6 +704,8 @@ def concerns_openssl(text: str) -> bool:
 
 def proxy_variable(url: str) -> str:
     """The variable of the environment whose proxy a request to the URL takes, or ""."""
+    from urllib.request import proxy_bypass  # imports much, and most tasks have no such error
+
     parts = urlsplit(url)
     if proxy_bypass(parts.netloc.rpartition("@")[2]):
         return ""

@@ -49,6 +49,20 @@ def test_finding_the_format_loads_neither_arrow_nor_librdkafka(fresh_python):
     assert done.stderr == ""
 
 
+def test_a_task_loads_nothing_that_only_errors_and_registries_need(fresh_python):
+    """Every cold worker imports it."""
+    done = fresh_python(
+        "import sys, pyspark.worker, pyarrow\n"
+        "already = set(sys.modules)\n"
+        "import spark_kafka_sink.spark.task\n"
+        "print(*set(sys.modules) - already)"
+    )
+    loaded = set(done.stdout.split())
+    assert "spark_kafka_sink.producer.engine" in loaded
+    unwanted = {"confluent_kafka", "http.client", "httpx", "referencing", "urllib.request", "yaml"}
+    assert not loaded & unwanted
+
+
 def test_spark_finds_the_sink_under_the_name_it_looks_for(fresh_python):
     pytest.importorskip("pyspark.sql.datasource")
     done = fresh_python(
