@@ -54,7 +54,7 @@ def test_a_task_loads_nothing_that_only_errors_and_registries_need(fresh_python)
     done = fresh_python(
         "import sys, pyspark.worker, pyarrow\n"
         "already = set(sys.modules)\n"
-        "import spark_kafka_sink.spark.task\n"
+        "import spark_kafka_sink.spark.task, spark_kafka_sink.producer.cache\n"
         "print(*set(sys.modules) - already)"
     )
     loaded = set(done.stdout.split())
