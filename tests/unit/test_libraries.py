@@ -265,7 +265,9 @@ STATES = [
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the files are those of a wheel for Linux")
-@pytest.mark.parametrize(("damage", "words"), STATES, ids=lambda value: str(value)[:50])
+@pytest.mark.parametrize(
+    ("damage", "words"), STATES, ids=lambda value: getattr(value, "__name__", str(value)[:30])
+)
 def test_a_client_that_cannot_be_loaded_is_named_by_sink_and_doctor(tmp_path, damage, words):
     for name in ("confluent_kafka", "confluent_kafka.libs"):
         (tmp_path / name).mkdir()
