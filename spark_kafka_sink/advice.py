@@ -724,8 +724,8 @@ def openssl_variables(text: str) -> str:
 
 
 def advice_on(code: int) -> Advice | None:
-    """The row of an error of brokers or client, if it has one."""
-    return _BY_NAME.get(error_name(code))
+    """The row of an error of brokers or client; None for an error of the client without one."""
+    return _BY_NAME.get(error_name(code), Advice.UNKNOWN if code > 0 else None)
 
 
 #: what waiting may fix
@@ -753,5 +753,5 @@ def describe(code: int) -> str:
 
 def explain(code: int, advice: Advice | None = None, note: str = "") -> str:
     """``describe``, the note, and advice: the given one, or what the table has."""
-    advice = advice or advice_on(code) or (Advice.UNKNOWN if code > 0 else None)
+    advice = advice or advice_on(code)
     return f"{describe(code)}{note}" + (f". {advice}" if advice else "")

@@ -139,14 +139,17 @@ def _connect_and_activate(client: Any, connect: Callable[[], Any]) -> Any:
     """py4j's connection for the calling thread, whose kept session is the active one there."""
     connection = connect()
     spark: Any = getattr(_kept, "spark", None)
-    # The session is not necessary for every call; the one that needs it says more than this one.
-    with suppress(Exception):
-        is_running = spark is not None and spark.sparkContext._jsc is not None  # noqa: SLF001
-        if is_running:
+    if spark is None or spark.sparkContext._jsc is None:  # noqa: SLF001 - it has been stopped
+        return connection
+    _kept.spark = None  # if this connection fails now, the next one is left as it is
+    try:
+        # Not every call needs the session; the one that does says more than this one.
+        with suppress(Exception):
             activate(spark)
-            # The calls have put the connection among the idle ones; this takes it out again.
-            connection = client._get_connection()  # noqa: SLF001
-    return connection
+        # The calls have put the connection among the idle ones; this takes it out again.
+        return client._get_connection()  # noqa: SLF001
+    finally:
+        _kept.spark = spark
 
 
 @contextmanager

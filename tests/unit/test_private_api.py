@@ -194,7 +194,7 @@ class Java:
         return self.connections[-1]
 
     def _get_connection(self):
-        return self.idle.pop()
+        return self.idle.pop() if self.idle else self.connections[-1]
 
     def setActiveSession(self, session):  # noqa: N802 - Spark's name
         self.idle.append(self.connections[-1])
