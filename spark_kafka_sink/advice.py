@@ -239,8 +239,9 @@ class Advice(Enum):
         "connections (max.connection.creation.rate, max.connections, max.connections.per.ip), are "
         "busy or hang, or the listener has another kafka.security.protocol",
         "Raise the brokers' limit; or make fewer connections, with fewer tasks at once and "
-        "spark.python.worker.reuse=true; or raise kafka.socket.connection.setup.timeout.ms, and "
-        "close.timeout.ms to more than three times as much",
+        "spark.python.worker.reuse=true; or raise kafka.socket.connection.setup.timeout.ms, "
+        "kafka.request.timeout.ms to more than that, and close.timeout.ms and kafka.max.block.ms "
+        "to more than three times as much",
         "`Connection setup timed out in state`, `Disconnected` and `in state APIVERSION_QUERY`",
     )
     BUFFER_IS_FULL = (

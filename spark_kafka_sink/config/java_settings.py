@@ -194,6 +194,7 @@ _IDEMPOTENCE = "enable.idempotence"
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
 _DELIVERY, _LINGER, _REQUEST = "delivery.timeout.ms", "linger.ms", "request.timeout.ms"
 _SOCKET = "socket.timeout.ms"
+_SETUP, _API_VERSION = "socket.connection.setup.timeout.ms", "api.version.request.timeout.ms"
 
 _MAX_INT = 2**31 - 1
 _MOST_IN_FLIGHT = 5
@@ -258,7 +259,7 @@ def timeouts(
     specs: Mapping[str, SettingSpec],
     notices: Notices,
 ) -> dict[str, str]:
-    """The delivery, request and socket timeouts that follow from the user's settings.
+    """The timeouts of delivery, requests and connections that follow from the user's settings.
 
     Raises InvalidOption if ``delivery.timeout.ms`` is set but shorter than ``linger.ms`` plus
     ``request.timeout.ms``. If it is not set, it is raised to that sum if needed. Java does both;
@@ -285,6 +286,10 @@ def timeouts(
                 f"{PREFIX}{_REQUEST}={wanted} is more than this client waits for an answer, "
                 f"{result[_SOCKET]}"
             )
+    if _SETUP in settings and _API_VERSION not in settings:
+        # The first request of a connection has a time-out of its own here, which Java's has not.
+        longest = max(int(settings[_SETUP]), int(effective[_API_VERSION]))
+        result[_API_VERSION] = str(specs[_API_VERSION].nearest(longest))
     return result
 
 

@@ -45,6 +45,12 @@ NESTED = (
         "the client tries the addresses of a name in turn until it looks the name up again",
     ),
     Nested(
+        "kafka.socket.connection.setup.timeout.ms",
+        1,
+        REQUEST,
+        "the first request of a connection waits no longer than any other",
+    ),
+    Nested(
         "kafka.reconnect.backoff.max.ms",
         2,
         "close.timeout.ms",

@@ -487,6 +487,25 @@ def test_a_buffer_of_16_mib_makes_no_request_smaller():
     assert settings.max_batch_bytes == translated.max_batch_bytes
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"socket.connection.setup.timeout.ms": "25000"}, "25000"),
+        ({"socket.connection.setup.timeout.ms": "2000"}, "10000"),
+        ({"socket.connection.setup.timeout.ms": "900000"}, "300000"),
+        (
+            {
+                "socket.connection.setup.timeout.ms": "25000",
+                "api.version.request.timeout.ms": "3000",
+            },
+            "3000",
+        ),
+    ],
+)
+def test_the_first_request_of_a_connection_waits_as_long_as_its_set_up(settings, expected):
+    assert translate(settings)["api.version.request.timeout.ms"] == expected
+
+
 def test_the_client_leaves_metadata_to_the_producer():
     settings = producer_settings(translate({}), 2**20)
     assert settings["topic.metadata.refresh.interval.ms"] == "-1"

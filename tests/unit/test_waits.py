@@ -16,6 +16,7 @@ from spark_kafka_sink.config.client_settings import DEFAULTS
 from spark_kafka_sink.config.option_table import OPTIONS
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.config.waits import NESTED, seconds, unfitting
+from spark_kafka_sink.librdkafka.setting_specs import producer_setting_specs
 
 PACKAGE = Path(spark_kafka_sink.__file__).parent
 CONF = sorted((Path(__file__).parents[2] / "conf").glob("*.yaml"))
@@ -106,6 +107,8 @@ ALONE = {
     "spark.micro_batch:_IDLE_TIMEOUT_SECONDS": "the name of a setting of Spark's",
     "spark.warm_up:_SHORTEST_WAIT_SECONDS": "the shortest wait that Spark accepts",
     "transactions.claim:_PAUSE_SECONDS": "pauses between two looks",
+    "kafka.api.version.request.timeout.ms": "at least the set-up of a connection, unless it is set",
+    "kafka.message.timeout.ms": "another name of kafka.delivery.timeout.ms",
     "kafka.connections.max.idle.ms": "how long a connection without requests is kept",
     "kafka.linger.ms": "delivery.timeout.ms is checked against it; a flush ends it",
     "kafka.max.block.metadata.ms": "stands for kafka.max.block.ms",
@@ -142,8 +145,10 @@ def times_in_modules():
 
 
 def times_in_options():
+    """Also those that only librdkafka has."""
     names = {option.name for option in OPTIONS} | {f"kafka.{name}" for name in DEFAULTS}
-    return {name for name in names if name.endswith((".ms", ".ttl", ".timeout"))}
+    times = {name for name in names if name.endswith((".ms", ".ttl", ".timeout"))}
+    return times | {f"kafka.{name}" for name in producer_setting_specs() if "timeout" in name}
 
 
 @pytest.mark.parametrize("options", [SINK, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
