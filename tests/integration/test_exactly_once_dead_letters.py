@@ -202,7 +202,7 @@ def test_a_dead_letter_that_is_rejected_ends_the_transaction(sink):
     small = sink.topics.create(1, {"max.message.bytes": "3000"})
     with pytest.raises(TransactionFailed, match=rf"topic {small} .*MSG_SIZE_TOO_LARGE") as raised:
         sink.write(0, 0, ["a", LARGE], dead_letter_topic=small)
-    assert "Raise the topic's max.message.bytes" in str(raised.value)
+    assert "Raise the max.message.bytes of dead.letter.topic" in str(raised.value)
     assert_nothing_was_committed(sink)
 
 

@@ -71,7 +71,7 @@ def test_other_options_and_other_groups_have_clients_of_their_own(options, conne
 def test_a_renewed_certificate_is_read_by_the_next_task(options, connected, tmp_path):
     path = tmp_path / "client.pem"
     path.write_text("first")
-    made = options(kafka_ssl_keystore_type="PEM", kafka_ssl_keystore_location=str(path))
+    made = options(kafka_https_ca_location=str(path))
     read(made)
     read(made)
     path.write_text("renewed")

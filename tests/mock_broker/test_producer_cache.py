@@ -48,7 +48,7 @@ def test_an_idle_producer_is_evicted_after_its_timeout(cache, clock, options):
 def test_a_renewed_certificate_is_read_by_the_next_task(cache, options, tmp_path, records):
     path = tmp_path / "client.pem"
     path.write_text("first")
-    made = options(kafka_ssl_keystore_type="PEM", kafka_ssl_keystore_location=str(path))
+    made = options(kafka_https_ca_location=str(path))
     with cache.borrow(made) as borrowed:
         borrowed.send(records(["v"]))
         borrowed.close(10)
