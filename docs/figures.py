@@ -25,7 +25,7 @@ from spark_kafka_sink.spark.schema_check import CONVERSIONS
 DOCS = Path(__file__).parent
 END = "<!-- /written -->"
 #: an option or setting, perhaps with a value
-_SETTING = re.compile(r"(?<![\w.])\.?[a-z]+((\.[a-z*]+)+(=[\w-]+)?|=[a-z]+)")
+_SETTING = re.compile(r"(?<![\w.])\.?[a-z]+((\.[a-zA-Z*_]+)+(=[\w-]+)?|=[a-z]+)")
 
 _COUNT = {"type": "integer", "minimum": 0}
 _BY_NAME = {"type": "object", "additionalProperties": _COUNT}
