@@ -83,9 +83,14 @@ CASES = {
     "name misspelt": {**GOOD, "kafka.sasl.pasword": "planted-secret-misspelt"},
     "works without what lacks the prefix": {**GOOD, "sasl.password": "planted-secret-bare"},
     "another option wrong": {**GOOD, **SECRETS, "kafka.linger.ms": "soon"},
-    "trust store password": {**GOOD, "kafka.ssl.truststore.password": "planted-secret-trust"},
+    "trust store password": {
+        **GOOD,
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.password": "planted-secret-trust",
+    },
     "trust store missing": {
         **GOOD,
+        "kafka.security.protocol": "SSL",
         "kafka.ssl.truststore.location": "/no/trust.jks",
         "kafka.ssl.truststore.password": "planted-secret-trust",
     },
