@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spark_kafka_sink.errors import LibraryUnavailable
+from spark_kafka_sink.libraries import importing
 
 if TYPE_CHECKING:
     from referencing import Specification
@@ -81,14 +81,9 @@ def document(text: str) -> Located:
     if not any(f'"{keyword}"' in text for keyword in _REFERENCES):
         return root, scope
     _checked(root)
-    try:
+    with importing("referencing", extra="registry"):
         from referencing import Registry
         from referencing.jsonschema import DRAFT202012, specification_with
-    except ImportError as error:
-        raise LibraryUnavailable(
-            f"the library for references in JSON Schemas is not installed ({error}): run "
-            "pip install 'spark-kafka-sink[registry]' on the driver and on all executors"
-        ) from None
     specification = specification_with(dialect, default=DRAFT202012)
     registry: Registry[Any] = Registry()
     resolver = registry.resolver_with_root(specification.create_resource(root))

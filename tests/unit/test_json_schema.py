@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable
 from itertools import product
@@ -13,7 +14,7 @@ import pytest
 from jsonschema.validators import validator_for
 from referencing import Registry
 
-from spark_kafka_sink.errors import SchemaMismatch, UnsupportedType
+from spark_kafka_sink.errors import LibraryUnavailable, SchemaMismatch, UnsupportedType
 from spark_kafka_sink.schemas.encoded import Encoded
 from spark_kafka_sink.schemas.json_derived import derive_schema, json_type
 from spark_kafka_sink.schemas.json_encoder import JsonEncoder
@@ -787,3 +788,13 @@ def test_what_is_written_is_valid_and_what_could_be_valid_is_written():
             assert text or not is_valid[i] or "anyOf" in json.dumps(schema), case
             seen["rejected" if text is None else "written"] += 1
     assert min(seen["refused"], seen["rejected"], seen["written"]) > 100, seen
+
+
+@pytest.mark.parametrize("module", ["referencing", "referencing.jsonschema", "rpds"])
+def test_a_library_for_references_that_cannot_be_loaded_is_named(monkeypatch, module):
+    for name in [name for name in sys.modules if name.startswith(("referencing", "rpds"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    schema = json.dumps({"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}})
+    with pytest.raises(LibraryUnavailable, match=f"(?s){module.partition('.')[0]}.*pip install"):
+        check_fit(schema, "string", "value")
