@@ -370,13 +370,17 @@ def _schema(schema: str, schema_format: str) -> Schema:
 
 def _place(registry: RegistryOptions) -> str:
     """The registry, and the proxy that requests to it take."""
-    place = f"the schema registry {registry.url}"
+    proxy = _proxy_source(registry)
+    through = f" (through the proxy of the {proxy})" if proxy else ""
+    return f"the schema registry {registry.url}{through}"
+
+
+def _proxy_source(registry: RegistryOptions) -> str:
+    """What names the proxy that requests take; "" without one."""
     if "proxy" in registry:
-        return f"{place} (through the proxy of the option {REGISTRY_PREFIX}proxy)"
+        return f"option {REGISTRY_PREFIX}proxy"
     variable = next(filter(None, map(proxy_variable, registry.url.split(","))), "")
-    if variable:
-        return f"{place} (through the proxy of the environment variable {variable})"
-    return place
+    return f"environment variable {variable}" if variable else ""
 
 
 def _sink_error(
@@ -499,14 +503,13 @@ def _unavailable(
     problem: str,
     default: Advice = Advice.REGISTRY_UNAVAILABLE,
 ) -> RegistryUnavailable:
-    place = _place(registry)
     advice = advice_on_text(f"{registry.url} {problem}", default)
     remedy = advice.remedy
     if advice is Advice.REGISTRY_UNAVAILABLE:
         remedy += f", {registry.timeout_ms} ms"
-    if place.endswith(")"):
+    if _proxy_source(registry):
         remedy = f"{Advice.REGISTRY_BEHIND_PROXY.remedy}. {remedy}"
     return RegistryUnavailable(
-        f"{place} gave no usable answer for the subject {subject}: {problem}"
+        f"{_place(registry)} gave no usable answer for the subject {subject}: {problem}"
         f"{openssl_variables(problem)}. {remedy}"
     )
