@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from spark_kafka_sink.config.jaas import JAAS, JAAS_OPTION, check_names, ignore, parsed_jaas
 from spark_kafka_sink.config.option import Notices
@@ -87,11 +87,8 @@ def without_unused_login(
     if protocol.lower().startswith("sasl"):
         return dict(settings)
     names = _JAVAS_LOGIN if oauth_callback else (*_JAVAS_LOGIN, "sasl.mechanism", "sasl.mechanisms")
-    for name in sorted(settings.keys() & set(names)):
-        notices.ignore(
-            f"kafka.{name}", f"kafka.security.protocol={protocol} has no login; SASL_SSL has one"
-        )
-    return {name: value for name, value in settings.items() if name not in names}
+    reason = f"kafka.security.protocol={protocol} has no login; SASL_SSL has one"
+    return _without(settings, settings.keys() & set(names), reason, notices)
 
 
 def without_unused_tls(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
@@ -99,11 +96,18 @@ def without_unused_tls(settings: Mapping[str, str], notices: Notices) -> dict[st
     protocol = settings.get("security.protocol", "PLAINTEXT")
     if protocol.lower().endswith("ssl"):
         return dict(settings)
-    for name in sorted(name for name in settings if name.startswith("ssl.")):
-        with_tls = "SASL_SSL" if protocol.lower().startswith("sasl") else "SSL"
-        reason = f"kafka.security.protocol={protocol} has no TLS; {with_tls} has"
+    with_tls = "SASL_SSL" if protocol.lower().startswith("sasl") else "SSL"
+    reason = f"kafka.security.protocol={protocol} has no TLS; {with_tls} has"
+    return _without(settings, {n for n in settings if n.startswith("ssl.")}, reason, notices)
+
+
+def _without(
+    settings: Mapping[str, str], names: Collection[str], reason: str, notices: Notices
+) -> dict[str, str]:
+    """``settings`` without these, which are noted as ignored."""
+    for name in sorted(names):
         notices.ignore(f"kafka.{name}", reason)
-    return {name: value for name, value in settings.items() if not name.startswith("ssl.")}
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 def credentials(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
