@@ -151,13 +151,13 @@ def _root(module: str | None) -> str:
 
 def _failing_package(error: Exception) -> str:
     """The last package in the traceback that is neither the sink nor part of Python, or ""."""
-    trace, found = error.__traceback__, ""
+    trace, package = error.__traceback__, ""
     while trace is not None:
         name = _root(trace.tb_frame.f_globals.get("__name__"))
         if name not in sys.stdlib_module_names and name not in (_root(__name__), "", "__main__"):
-            found = name
+            package = name
         trace = trace.tb_next
-    return found
+    return package
 
 
 def _folders(package: str) -> list[Path]:
@@ -185,9 +185,9 @@ def _other_build(folders: list[Path]) -> str:
     tags = {tag[1]: path for path in files if (tag := _BUILD_TAG.search(path.name))}
     if not tags or any(f".{tag}" in EXTENSION_SUFFIXES for tag in tags):
         return ""
-    found = next(iter(tags.values())).name
+    file_name = next(iter(tags.values())).name
     version = ".".join(map(str, sys.version_info[:2]))
     return (
-        f"it is installed for another Python or processor: found {found}, and this is Python "
+        f"it is installed for another Python or processor: found {file_name}, and this is Python "
         f"{version} on {machine()}"
     )

@@ -153,7 +153,7 @@ _NO_JSON = (
     (r"\{\s*[\w$]+=.*|\{\s*'.*|\{\s*\}=.*", "a dict, not its JSON", "json.dumps(schema)"),
     (r"[\w.]+", "a name", "it is not looked up"),
 )
-#: what registries answer if they are asked for a schema
+#: the fields of a registry's answer that contains a schema
 _ANSWER = frozenset(
     {"schema", "subject", "version", "id", "guid", "schemaType", "references", "metadata"}
     | {"ruleSet", "schemaTags", "ts", "deleted", "maxId"}

@@ -44,7 +44,6 @@ _NO_FAILURE = re.compile(rb"No `bootstrap\.servers` configured|Broker handle des
 _LOG_DEBUG = 7  # syslog's level
 # Logged with debug=feature when a broker has answered which requests it supports.
 _API_VERSION = re.compile(rb"ApiKey .+ \((\d+)\) Versions \d+\.\.(\d+)$")
-# Logged before the error about a token endpoint, which lacks the status; the text is its answer.
 # Of what ends a connection, the client's error says only that all brokers are down. A request that
 # times out is no error to it.
 _LOST = re.compile(
@@ -54,6 +53,7 @@ _LOST = re.compile(
     rb"|Disconnected: .*in state APIVERSION_QUERY).*)",
     re.DOTALL,
 )
+# Logged before the error about a token endpoint, which lacks the status; the text is its answer.
 _TOKEN_REQUEST = re.compile(rb"Failed to retrieve \w+ token from .*?(?: \((-?\d+)\))?\Z", re.DOTALL)
 
 

@@ -209,8 +209,8 @@ def _maps(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
         problems += _row_problems(entry_problems, starts)
         for name in sorted(fit.keys):
             has_name = memory.booleans(pc.equal(memory.plain(names), name))
-            found = containing_rows(starts, np.flatnonzero(has_name))
-            lacking = np.setdiff1d(np.flatnonzero(memory.valid_rows(array)), found)
+            having = containing_rows(starts, np.flatnonzero(has_name))
+            lacking = np.setdiff1d(np.flatnonzero(memory.valid_rows(array)), having)
             if len(lacking):
                 reason = f"{path}: the schema requires {name}, the map lacks it"
                 problems.append(RowProblem(lacking, reason))

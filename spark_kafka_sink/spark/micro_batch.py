@@ -47,10 +47,10 @@ def session_problems(
     ``options``: None for the defaults. Nothing if the session does not allow reading settings.
     """
     try:
-        found = (_speculation(spark), _idle_timeout(spark, options))
+        problems = (_speculation(spark), _idle_timeout(spark, options))
     except PySparkException:
         return []
-    return [problem for problem in found if problem is not None]
+    return [problem for problem in problems if problem is not None]
 
 
 def _speculation(spark: SparkSession) -> tuple[str, str] | None:

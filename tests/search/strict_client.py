@@ -126,7 +126,7 @@ class StrictClient:
         chosen: list[int] = np.where(by_sink == UNASSIGNED, by_client, by_sink).tolist()
         return chosen
 
-    # --- what happens by itself ------------------------------------------------------------------
+    # --- steps of the client and of the brokers ---------------------------------------------------
 
     def learn(self, topic: str) -> None:
         """The client gets metadata, and assigns the records that wait for it."""

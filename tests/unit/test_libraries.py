@@ -55,9 +55,9 @@ def exception_classes() -> list[type[BaseException]]:
             ),
         ),
     ]
-    found = [value for module in modules for value in vars(module).values()]
+    values = [value for module in modules for value in vars(module).values()]
     return sorted(
-        {kind for kind in found if isinstance(kind, type) and issubclass(kind, BaseException)},
+        {kind for kind in values if isinstance(kind, type) and issubclass(kind, BaseException)},
         key=lambda kind: (kind.__module__, kind.__name__),
     )
 

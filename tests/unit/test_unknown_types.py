@@ -15,7 +15,7 @@ UNKNOWN = None
 
 
 class Frame:
-    """The part of a DataFrame that is asked for its columns; their types are known or not."""
+    """What foreach_batch reads of a DataFrame: its columns, whose types PySpark knows or not."""
 
     def __init__(self, **types):
         self.types = types

@@ -167,9 +167,9 @@ def test_by_default_every_wait_fits_into_those_that_it_is_part_of(options):
 def test_the_tables_have_every_time_of_the_package_and_no_other():
     known = {name for row in NESTED for name in (row.part, row.whole)}
     known |= {name for part, _, whole in CONSTANTS for name in (part, whole)}
-    found = {*times_in_modules(), *times_in_options()}
-    assert sorted(found - known - ALONE.keys()) == []
-    assert sorted(ALONE.keys() - found) == []
+    times = {*times_in_modules(), *times_in_options()}
+    assert sorted(times - known - ALONE.keys()) == []
+    assert sorted(ALONE.keys() - times) == []
     assert sorted(ALONE.keys() & known) == []
 
 
