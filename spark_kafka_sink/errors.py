@@ -245,13 +245,10 @@ class BufferExhausted(DeadlineExceeded):
     What to do: check that the brokers keep up; raise ``kafka.buffer.memory`` or
     ``kafka.max.block.ms``.
 
-    ``accepted_rows``: how many records of the send were accepted, the first ones of each partition;
-    the others were not.
+    No record of the send was accepted. ``accepted_rows``: 0; deprecated.
     """
 
-    def __init__(self, message: str, *, accepted_rows: int) -> None:
-        super().__init__(message)
-        self.accepted_rows = accepted_rows
+    accepted_rows = 0
 
 
 class MetadataTimeout(DeadlineExceeded):

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from spark_kafka_sink.config.producer_options import (
-    BYTES_PER_RECORD,
     MISSING_TOPIC_SECONDS,
     ClientSettings,
     ProducerOptions,
@@ -33,14 +32,12 @@ def producer_settings(translated: ClientSettings, buffer_memory_bytes: int) -> C
     The producer bounds its own buffer and fetches metadata itself, so librdkafka's limits must not
     take effect first, and its periodic refresh is off.
     """
-    kibibytes = -(-buffer_memory_bytes // 1024)
-    records = min(buffer_memory_bytes // BYTES_PER_RECORD, _MAX_INT)
     added = {
         "batch.size": str(
             min(int(translated["batch.size"]), -(-buffer_memory_bytes // _BATCHES_IN_BUFFER))
         ),
-        "queue.buffering.max.kbytes": str(kibibytes),
-        "queue.buffering.max.messages": str(records),
+        "queue.buffering.max.kbytes": str(_MAX_INT),
+        "queue.buffering.max.messages": "0",  # no limit
         # librdkafka fails the records of a missing topic after this time. The send's budget must
         # expire first, with an error that names it. Above 2,147,483 an int in librdkafka overflows.
         "topic.metadata.propagation.max.ms": "2000000",

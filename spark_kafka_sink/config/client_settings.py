@@ -41,7 +41,7 @@ DEFAULTS: Mapping[str, str] = {
     "message.max.bytes": "1048576",
     "batch.size": "1000000",  # librdkafka's
     # The end of a divided batch may be stored though brokers reject its beginning as too large
-    # (bad_batches). Of small records, librdkafka's 10,000 make less than batch.size.
+    # (batch_gate). Of small records, librdkafka's 10,000 make less than batch.size.
     "batch.num.messages": "50000",
     "linger.ms": "5",
     "max.in.flight.requests.per.connection": "5",

@@ -191,7 +191,7 @@ class TopicPartitionList(Structure):
     _fields_ = (("cnt", c_int), ("size", c_int), ("elems", POINTER(TopicPartition)))
 
 
-#: A message's opaque: the id of its delivery, then its position in the send.
+#: A message's opaque: the id of its send, then its position in it.
 POSITION_BITS = 32
 POSITION_MASK = (1 << POSITION_BITS) - 1
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -24,7 +23,6 @@ from spark_kafka_sink.librdkafka.events import BrokerError, Event, FailedRecords
 from spark_kafka_sink.librdkafka.log_lines import LogLines
 from spark_kafka_sink.librdkafka.messages import (
     MessageArray,
-    MessageBatch,
     ProducevaArguments,
     Rejection,
     prepare,
@@ -35,10 +33,11 @@ from spark_kafka_sink.process_limits import (
     memory_limit_reached,
     thread_limit_reached,
 )
+from spark_kafka_sink.records.partitioner import PartitionedRecords
 from spark_kafka_sink.threads import start_call, start_thread
 
-#: the index of the first record that found the queue full; index and code of every rejection
-_Enqueued = tuple[int, list[tuple[int, int]]]
+#: the index of a record, and why librdkafka rejects it
+_Rejected = tuple[int, int]
 _Result = TypeVar("_Result")
 
 # One look-up for many events costs hardly more than for one. Their records are not freed meanwhile.
@@ -64,7 +63,7 @@ class Client:
 
     Values are not copied: the client keeps an Arrow batch until each of its records is reported,
     or the handle is freed. It counts them itself, because librdkafka may still read the records of
-    a delivery that the producer has given up.
+    a send that the producer has given up.
     """
 
     _KIND = c.PRODUCER
@@ -79,7 +78,7 @@ class Client:
         self._pid = os.getpid()
         self._handle: int | None = None
         self._topics: dict[str, int] = {}
-        #: delivery id -> how many of its records are unreported, their Arrow batch and topic
+        #: by send, how many of its records are unreported, their Arrow batch and topic
         self._unreported: dict[int, tuple[int, object, str]] = {}
         #: topic -> how many of its records are unreported
         self._unreported_by_topic: Counter[str] = Counter()
@@ -162,86 +161,73 @@ class Client:
 
     # --- producing -------------------------------------------------------------------------------
 
-    def enqueue(self, batch: MessageBatch) -> list[Rejection]:
-        """Put the rest of the batch into the send queue while there is room. Never waits.
+    def enqueue(self, partitioned: PartitionedRecords, send_id: int) -> list[Rejection]:
+        """Put records into the send queue, which has no bound. Never waits.
 
-        Counts accepted and rejected records in ``batch.enqueued``, and returns the rejections.
+        Returns those that librdkafka rejects. Reports on the others carry ``send_id`` and their
+        positions.
         """
-        records = batch.partitioned.records
-        if batch.prepared is None:
-            topic = self.open_topic(records.topic)
-            batch.prepared = prepare(topic, batch.partitioned, batch.delivery_id)
+        records = partitioned.records
+        prepared = prepare(self.open_topic(records.topic), partitioned, send_id)
         self._bootstrap()
-        before, remaining = batch.enqueued, len(batch) - batch.enqueued
         # Counted before the call: after an error, the batch is kept too long, not released early.
-        self._add_unreported(batch.delivery_id, remaining, records.batch, records.topic)
-        if isinstance(batch.prepared, MessageArray):
-            batch.enqueued, rejected = self._enqueue_groups(batch.prepared, before)
+        self._add_unreported(send_id, len(records), records.batch, records.topic)
+        if isinstance(prepared, MessageArray):
+            rejected = self._enqueue_groups(prepared)
         else:
-            batch.enqueued, rejected = self._enqueue_singly(batch.prepared, before)
-        not_accepted = len(batch) - batch.enqueued + len(rejected)
-        self._add_unreported(batch.delivery_id, -not_accepted, records.batch, records.topic)
-        positions = batch.partitioned.positions
-        return [Rejection(int(positions[index]), code) for index, code in rejected]
+            rejected = self._enqueue_singly(prepared)
+        self._add_unreported(send_id, -len(rejected), records.batch, records.topic)
+        return [Rejection(int(partitioned.positions[index]), code) for index, code in rejected]
 
-    def _add_unreported(self, delivery_id: int, count: int, batch: object, topic: str) -> None:
-        before = self._unreported.get(delivery_id, (0,))[0]
+    def _add_unreported(self, send_id: int, count: int, batch: object, topic: str) -> None:
+        before = self._unreported.get(send_id, (0,))[0]
         self._unreported_by_topic[topic] += count
         if not self._unreported_by_topic[topic]:
             del self._unreported_by_topic[topic]
-        self._unreported[delivery_id] = (before + count, batch, topic)
+        self._unreported[send_id] = (before + count, batch, topic)
         if before + count == 0:
-            del self._unreported[delivery_id]
+            del self._unreported[send_id]
 
     def has_unreported(self, topic: str) -> bool:
         """Whether librdkafka has records of that topic, queued or in flight."""
         return topic in self._unreported_by_topic
 
-    def _enqueue_groups(self, array: MessageArray, first: int) -> _Enqueued:
+    def _enqueue_groups(self, array: MessageArray) -> list[_Rejected]:
         self._check_usable()
         address, size = array.messages.ctypes.data, array.messages.itemsize
-        rejected: list[tuple[int, int]] = []
-        start = first
-        for group in range(bisect_right(array.starts, first) - 1, len(array.partitions)):
-            end = array.starts[group + 1]
+        rejected: list[_Rejected] = []
+        for partition, start, end in zip(
+            array.partitions, array.starts[:-1], array.starts[1:], strict=True
+        ):
             accepted = c.produce_batch(
-                array.topic, array.partitions[group], 0, address + start * size, end - start
+                array.topic, partition, 0, address + start * size, end - start
             )
             if accepted != end - start:
                 errors = array.messages["err"][start:end]
-                full = np.flatnonzero(errors == ErrorCode.QUEUE_FULL)
-                # A full queue fails the rest of a group, so resuming there keeps the order.
-                processed = int(full[0]) if len(full) else end - start
-                failed = np.flatnonzero(errors[:processed])
-                rejected += [(start + i, int(errors[i])) for i in failed.tolist()]
-                if len(full):
-                    return start + processed, rejected
-            start = end
-        return start, rejected
+                rejected += [(start + i, int(errors[i])) for i in np.flatnonzero(errors).tolist()]
+        return rejected
 
-    def _enqueue_singly(self, prepared: ProducevaArguments, first: int) -> _Enqueued:
-        starts = prepared.starts[first:]
-        addresses = prepared.arguments.ctypes.data + starts[:-1] * prepared.arguments.itemsize
-        counts = np.diff(starts)
-        rejected: list[tuple[int, int]] = []
+    def _enqueue_singly(self, prepared: ProducevaArguments) -> list[_Rejected]:
+        starts = prepared.starts[:-1]
+        addresses = prepared.arguments.ctypes.data + starts * prepared.arguments.itemsize
+        counts = np.diff(prepared.starts)
+        rejected: list[_Rejected] = []
         calls = map(c.produceva, repeat(self.handle), addresses.tolist(), counts.tolist())
         for index, error in enumerate(calls):
             if error:
                 code = c.error_code(error)
                 c.error_destroy(error)
-                if code == ErrorCode.QUEUE_FULL:
-                    return first + index, rejected
-                rejected.append((first + index, code))
+                rejected.append((index, code))
                 if code == ErrorCode.UNKNOWN_TOPIC:
                     # The topic may be back before the next record, which must not overtake this.
-                    return first + index + 1, rejected
-        return first + len(counts), rejected
+                    return rejected + [(later, code) for later in range(index + 1, len(counts))]
+        return rejected
 
     @contextmanager
-    def undivided(self, topic: str, partitions: Sequence[int]) -> Iterator[None]:
-        """Send nothing of these partitions meanwhile, so that what is enqueued leaves in one batch.
+    def paused(self, topic: str, partitions: Sequence[int]) -> Iterator[None]:
+        """Send nothing of these partitions meanwhile: what each one gets leaves in one batch.
 
-        One for each partition, if the client's settings allow it. Waits only for the client's main
+        If the client's settings allow it. Waits only for the client's main
         thread (``rd_kafka_pause_partitions``, which works for producers, too).
         """
         handle, opened = self.handle, self.open_topic(topic)
@@ -315,15 +301,15 @@ class Client:
             events.clear()
         for report in reports:
             if isinstance(report, FailedRecords):
-                self._subtract_unreported(report.delivery_id, report.count)
+                self._subtract_unreported(report.send_id, report.count)
             else:
-                for delivery_id, count in report.counts_by_delivery().items():
-                    self._subtract_unreported(delivery_id, count)
+                for send_id, count in report.counts_by_send().items():
+                    self._subtract_unreported(send_id, count)
         return reports
 
-    def _subtract_unreported(self, delivery_id: int, count: int) -> None:
-        _, batch, topic = self._unreported[delivery_id]
-        self._add_unreported(delivery_id, -count, batch, topic)
+    def _subtract_unreported(self, send_id: int, count: int) -> None:
+        _, batch, topic = self._unreported[send_id]
+        self._add_unreported(send_id, -count, batch, topic)
 
     def fatal_error(self) -> BrokerError | None:
         """The error that made the handle unusable, if any (``rd_kafka_fatal_error``)."""

@@ -115,7 +115,7 @@ def read_reports(
     if not len(pointers):
         return []
     opaques, partitions, codes, offsets = _gather(pointers)
-    delivery_ids = opaques >> c.POSITION_BITS
+    send_ids = opaques >> c.POSITION_BITS
     possibly_persisted = np.zeros(len(pointers), dtype=bool)
     # Records that waited for a retry when their partition was removed, by
     # rd_kafka_toppar_destroy_final.
@@ -128,22 +128,20 @@ def read_reports(
         possibly_persisted[failed] = np.array(statuses) != c.MSG_STATUS_NOT_PERSISTED
     # An event has its records in the order of sending, so equal reports form few runs.
     is_new = np.ones(len(pointers), dtype=bool)
-    is_new[1:] = delivery_ids[1:] != delivery_ids[:-1]
+    is_new[1:] = send_ids[1:] != send_ids[:-1]
     for column in (partitions, codes, possibly_persisted):
         is_new[1:] |= column[1:] != column[:-1]
     starts = np.flatnonzero(is_new)
     counts = np.diff(starts, append=len(pointers))
     is_acknowledged = codes[starts] == 0
     first = starts[is_acknowledged]
-    acknowledged = AcknowledgedRecords(
-        delivery_ids[first], partitions[first], counts[is_acknowledged]
-    )
+    acknowledged = AcknowledgedRecords(send_ids[first], partitions[first], counts[is_acknowledged])
     failures: Counter[tuple[int, int, int, bool]] = Counter()
     positions: defaultdict[tuple[int, int, int, bool], list[int]] = defaultdict(list)
     for run in np.flatnonzero(~is_acknowledged).tolist():
         start, number = int(starts[run]), int(counts[run])
         failure = (
-            int(delivery_ids[start]),
+            int(send_ids[start]),
             int(partitions[start]),
             int(codes[start]),
             bool(possibly_persisted[start]),

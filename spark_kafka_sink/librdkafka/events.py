@@ -13,21 +13,21 @@ import numpy.typing as npt
 class AcknowledgedRecords:
     """Records that the brokers acknowledged; in three int64 arrays of equal length.
 
-    ``counts`` records of the send ``delivery_ids``, for ``partitions`` of its topic. A pair of send
+    ``counts`` records of the send ``send_ids``, for ``partitions`` of its topic. A pair of send
     and partition may appear more than once.
     """
 
-    delivery_ids: npt.NDArray[np.int64]
+    send_ids: npt.NDArray[np.int64]
     partitions: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
 
-    def counts_by_delivery(self) -> dict[int, int]:
+    def counts_by_send(self) -> dict[int, int]:
         """How many records of each send."""
-        return _totals(self.delivery_ids, self.counts)
+        return _totals(self.send_ids, self.counts)
 
-    def counts_by_partition(self, delivery_ids: Sequence[int]) -> dict[int, int]:
+    def counts_by_partition(self, send_ids: Sequence[int]) -> dict[int, int]:
         """How many records for each partition, of those sends."""
-        which = np.isin(self.delivery_ids, delivery_ids)
+        which = np.isin(self.send_ids, send_ids)
         return _totals(self.partitions[which], self.counts[which])
 
 
@@ -46,7 +46,7 @@ class FailedRecords:
     if ``code`` is among ``REJECTIONS``.
     """
 
-    delivery_id: int
+    send_id: int
     partition: int
     code: int
     possibly_persisted: bool

@@ -59,28 +59,6 @@ class ProducevaArguments:
         return len(self.starts) - 1
 
 
-@dataclass
-class MessageBatch:
-    """Partitioned records for ``Client.enqueue``; it has processed the first ``enqueued`` of them.
-
-    Reports on them carry ``delivery_id`` and their positions.
-    """
-
-    partitioned: PartitionedRecords
-    delivery_id: int
-    enqueued: int = 0
-    #: librdkafka's form of the records, made when the first of them is enqueued
-    prepared: MessageArray | ProducevaArguments | None = None
-
-    def __len__(self) -> int:
-        return len(self.partitioned.records)
-
-    @property
-    def is_left_to_client(self) -> bool:
-        """Whether the client is to choose partitions, and has none of the records yet."""
-        return not self.enqueued and bool((self.partitioned.partitions == UNASSIGNED).any())
-
-
 class Rejection(NamedTuple):
     """A record that librdkafka did not accept: its position in the send, and why."""
 
@@ -89,14 +67,14 @@ class Rejection(NamedTuple):
 
 
 def prepare(
-    topic: int, partitioned: PartitionedRecords, delivery_id: int
+    topic: int, partitioned: PartitionedRecords, send_id: int
 ) -> MessageArray | ProducevaArguments:
     """Convert records to librdkafka's arrays; ``topic`` is their ``rd_kafka_topic_t`` pointer.
 
-    ``delivery_id`` and the record's position come back with the report on each record.
+    ``send_id`` and the record's position come back with the report on each record.
     """
     records, partitions = partitioned.records, partitioned.partitions
-    opaques = (delivery_id << c.POSITION_BITS) + partitioned.positions
+    opaques = (send_id << c.POSITION_BITS) + partitioned.positions
     # librdkafka chooses partitions for a whole array or not at all; if a column chooses for some
     # of the records, each one is passed alone.
     if partitions[0] == UNASSIGNED and records.partitions is not None:

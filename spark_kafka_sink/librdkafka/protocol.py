@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from spark_kafka_sink.librdkafka.events import Event
-from spark_kafka_sink.librdkafka.messages import MessageBatch, Rejection
+from spark_kafka_sink.librdkafka.messages import Rejection
+from spark_kafka_sink.records.partitioner import PartitionedRecords
 
 
 class TokenClient(Protocol):
@@ -39,9 +40,9 @@ class ProducerClient(Protocol):
 
     def open_topic(self, name: str) -> int: ...
 
-    def enqueue(self, batch: MessageBatch) -> list[Rejection]: ...
+    def enqueue(self, partitioned: PartitionedRecords, send_id: int) -> list[Rejection]: ...
 
-    def undivided(self, topic: str, partitions: Sequence[int]) -> AbstractContextManager[None]: ...
+    def paused(self, topic: str, partitions: Sequence[int]) -> AbstractContextManager[None]: ...
 
     def has_unreported(self, topic: str) -> bool: ...
 

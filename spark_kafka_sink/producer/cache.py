@@ -38,11 +38,9 @@ class BorrowedProducer:
 
     def send(self, records: RecordColumns) -> None:
         self.producer.send(records)
-        self.producer.raise_failure()
 
     def send_dead_letters(self, rejected: RejectedRecords) -> None:
         self.producer.send_dead_letters(rejected)
-        self.producer.raise_failure()
 
     def close(self, timeout_seconds: float) -> None:
         """Raises what ``NonBlockingProducer.flush`` raises."""

@@ -6,7 +6,6 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import NoReturn
 
@@ -15,12 +14,11 @@ import numpy as np
 from spark_kafka_sink.config.producer_options import ProducerOptions, RackOptions
 from spark_kafka_sink.connection.session import explained
 from spark_kafka_sink.deadline import Clock
-from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.errors import InvalidOption, InvalidRecord, KafkaSinkError
 from spark_kafka_sink.librdkafka.error_codes import (
     MISSING_ERRORS,
     STALE_METADATA_ERRORS,
     ErrorCode,
-    error_name,
 )
 from spark_kafka_sink.librdkafka.events import (
     AcknowledgedRecords,
@@ -37,26 +35,22 @@ from spark_kafka_sink.librdkafka.events import (
     TopicDescription,
 )
 from spark_kafka_sink.librdkafka.protocol import ProducerClient
-from spark_kafka_sink.producer.bad_batches import BadBatches
-from spark_kafka_sink.producer.deliveries import (
-    Delivery,
-    IncompleteDeliveries,
-    SendRequest,
-    TooLarge,
-)
-from spark_kafka_sink.producer.error_messages import rejection_reason
-from spark_kafka_sink.producer.send_buffer import SendBuffer
+from spark_kafka_sink.producer import error_messages
+from spark_kafka_sink.producer.batch_gate import BatchGate
+from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
+from spark_kafka_sink.producer.sends import IncompleteSends, Send, TooLarge
 from spark_kafka_sink.producer.topic_metadata import MetadataFetcher, TopicMetadata
+from spark_kafka_sink.producer.topic_queues import TopicQueues
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED, Partitioner
 from spark_kafka_sink.records.record_size import batch_bytes, largest_bytes
-from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN, Origin, RejectedRecords
+from spark_kafka_sink.records.rejection import Origin, RejectedRecords
+from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait
 
 
 class Engine:
     """A producer without its waits; used by one thread at a time.
 
-    A *delivery* is the records of one ``send``, until all are acknowledged, failed or dead letters.
     No method waits: the caller polls the client, and passes the events to ``on_events``;
     ``send_due`` then sends the records and requests that have become due.
     """
@@ -66,21 +60,26 @@ class Engine:
     ) -> None:
         self._client = client
         self._settings = options.client
-        self.deliveries = IncompleteDeliveries(options.buffer_memory_bytes, clock)
-        topic = options.dead_letter_topic
+        self._budget = options.budget
+        self._dead_letter_topic = options.dead_letter_topic
+        self.sends = IncompleteSends(options.buffer_memory_bytes, clock)
         rack = process_rack(options.rack) if options.rack is not None else None
         self._is_transactional = options.is_transactional
         self.topics = TopicMetadata(
-            options.lifetime, clock, topic, rack, needs_limits=options.needs_limits
+            options.lifetime,
+            clock,
+            options.dead_letter_topic,
+            rack,
+            needs_limits=options.needs_limits,
         )
         prefers_rack = options.rack is not None and options.rack.is_preferred
         partitioner = Partitioner(is_rack_aware=prefers_rack)
-        self._bad_batches = BadBatches(options, client, self.topics)
+        self._gate = BatchGate(options, self.topics)
         # Without a topic for dead letters, a rejected record fails its task.
         self._dead_letters: DeadLetterQueue | None = None
-        if topic is not None:
-            self._dead_letters = DeadLetterQueue(topic)
-        self._buffer = SendBuffer(client, self.topics, partitioner, self._bad_batches)
+        if options.dead_letter_topic is not None:
+            self._dead_letters = DeadLetterQueue(options.dead_letter_topic)
+        self._queues = TopicQueues(client, self.topics, partitioner, self._gate)
         self._fetcher = MetadataFetcher(client, self.topics)
 
     # --- sending ---------------------------------------------------------------------------------
@@ -93,70 +92,108 @@ class Engine:
             # Find the brokers now, so that the first topic request does not have to.
             self._fetcher.connect()
 
-    def send(self, records: RecordColumns) -> SendRequest:
-        """Accept records while there is room; call ``proceed`` until all are accepted."""
-        request = SendRequest(self.deliveries.begin(records.topic), records)
-        try:
-            self.topics.await_metadata(records.topic)
-            self._fetch_metadata()
-            self.proceed(request)
-        except BaseException:
-            self._close_delivery(request)
-            raise
-        return request
+    def send(self, records: RecordColumns) -> Send | None:
+        """Accept all records and pass on those that may be sent; None if there is no room.
 
-    def proceed(self, request: SendRequest) -> None:
-        """Accept more of the request's records; close it after the last one.
-
-        The buffer memory admits all of them at once; the client accepts as many as its queue takes.
+        Records of a topic without metadata are accepted too. Their budget starts then.
         """
-        if len(request.records) and self.deliveries.admit(request.delivery, request.records):
-            self._on_unreported_failures(self._buffer.put(request))
-        if request.is_accepted:
-            self._close_delivery(request)
+        send = self.sends.admit(records)
+        if send is None:
+            self.topics.add([records.topic])
+        elif not send.is_complete:
+            self._append(send, records)
+            self._on_unreported_failures(self._queues.drain(records.topic))
+        return send
 
-    @contextmanager
-    def closed_on_failure(self, request: SendRequest) -> Iterator[None]:
-        """If the block raises, accept no more of the request's records."""
-        try:
-            yield
-        except BaseException:
-            self._close_delivery(request)
-            raise
-
-    def _close_delivery(self, request: SendRequest) -> None:
-        sent_bytes = request.records.total_bytes
-        if not request.is_accepted:
-            sent_bytes -= request.records.take(request.remaining).total_bytes
-        self.deliveries.close(request.delivery, sent_bytes)
-        self._release_topic(request.delivery.topic)
+    def _append(self, send: Send, records: RecordColumns) -> None:
+        self.topics.await_metadata(send.topic)
+        self._queues.append(send, records)
 
     @property
     def has_buffered_records(self) -> bool:
         """Whether accepted records wait until they can be passed to the client."""
-        return self._buffer.has_buffered_records
+        return bool(self._queues)
 
     @property
     def awaits_reports(self) -> bool:
         """Whether accepted records wait until the client has reported earlier ones.
 
-        Their topic is not OPEN (``bad_batches``).
+        Their topic is not OPEN (``batch_gate``).
         """
-        return self._buffer.awaits_reports
+        return self._queues.awaits_reports
 
     def send_due(self) -> None:
         """Send the records and requests that have become due."""
         for topic, code in self.topics.waits.unusable():
-            self._on_unreported_failures(self._buffer.reject(topic, code))
-        self._on_unreported_failures(self._buffer.drain())
+            self._on_unreported_failures(self._queues.reject(topic, code))
+        self._on_unreported_failures(self._queues.drain_all())
         self._fetch_metadata()
 
-    # --- dead letters ----------------------------------------------------------------------------
+    # --- questions of the producer ---------------------------------------------------------------
 
     @property
-    def has_dead_letters(self) -> bool:
-        """Whether there is a topic for dead letters."""
-        return self._dead_letters is not None
+    def is_empty(self) -> bool:
+        """Whether no send is incomplete."""
+        return not self.sends
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no send is incomplete, and no record has failed since the last report."""
+        return self.is_empty and self.sends.first_failed is None
+
+    @property
+    def acknowledged(self) -> int:
+        """Records acknowledged so far."""
+        return self.sends.acknowledged
+
+    def failure(self, topic: str | None = None) -> KafkaSinkError | None:
+        """The error for the first failure since the last report, or None.
+
+        With ``topic``, only its metadata counts: each send counts its own failed records.
+        """
+        if topic is None and self.sends.first_failed is not None:
+            return self.send_failure(self.sends.first_failed)
+        failure = self.topics.waits.first_failure(self._budget.metadata_seconds, topic)
+        if failure is None:
+            return None
+        return error_messages.no_metadata(
+            *failure, self._budget, self.sends.report, self._dead_letter_topic
+        )
+
+    def send_failure(self, send: Send) -> KafkaSinkError:
+        """The error for a send with failed records."""
+        return error_messages.delivery_failed(send, self.sends.report, self._dead_letter_topic)
+
+    def buffer_exhausted(self, topic: str) -> KafkaSinkError:
+        """The error for records that found no room in time."""
+        return error_messages.buffer_exhausted(topic, self._budget, self.sends.report)
+
+    def deadline_exceeded(self, timeout_seconds: float, topic: str | None = None) -> KafkaSinkError:
+        """The error for records that were not acknowledged in time, of any topic or of one."""
+        waiting = self.topics.waits.first_failure(0.0, topic)
+        return error_messages.deadline_exceeded(timeout_seconds, self.sends.report, waiting)
+
+    def count_wait(self, wait: Wait, seconds: float) -> None:
+        """Count the time; while records await metadata, it counts as a wait for metadata."""
+        wait = Wait.METADATA if self.topics.waits else wait
+        self.sends.report.wait_us[wait] += round(seconds * 1e6)
+
+    def collect_report(self) -> DeliveryReport:
+        """The report of what happened since the last call; the next one begins empty."""
+        report = self.sends.collect_report()
+        crossed = self.topics.cross_rack_records(report.acknowledged_records)
+        return replace(report, cross_rack_records=crossed)
+
+    @property
+    def broker_error(self) -> str:
+        """The latest error between client and brokers since the last report, or ""."""
+        return self.sends.report.broker_error
+
+    def live_topics(self) -> list[str]:
+        """Topics that were used within ``metadata.evict.ms``."""
+        return self.topics.live()
+
+    # --- dead letters ----------------------------------------------------------------------------
 
     def begin_task(self, origin: Origin) -> None:
         """Set the origin of this task's dead letters."""
@@ -164,24 +201,27 @@ class Engine:
             self._dead_letters.origin = origin
 
     def dead_letters(self, rejected: RejectedRecords) -> list[RecordColumns]:
-        """Dead letters for rows that cannot become records; none if there is no topic for them."""
-        return [] if self._dead_letters is None else self._dead_letters.dead_letters(rejected)
+        """Dead letters for rows that cannot become records.
 
-    def _send_dead_letters(
-        self, queue: DeadLetterQueue, delivery: Delivery, failed: FailedRecords
-    ) -> None:
-        too_large = self._too_large(delivery, failed, is_batch=False)
-        records = self.deliveries.records(failed)
-        rejected = queue.rejected(delivery.topic, records, failed, too_large)
+        Raises InvalidRecord if there is no topic for them.
+        """
+        if self._dead_letters is None:
+            raise InvalidRecord(rejected.reason)
+        return self._dead_letters.dead_letters(rejected)
+
+    def count_dead_letters(self, rejected: RejectedRecords) -> None:
+        """Count rows that are dead letters now."""
+        self.sends.count_dead_letters(rejected)
+
+    def _send_dead_letters(self, queue: DeadLetterQueue, send: Send, failed: FailedRecords) -> None:
+        too_large = self._too_large(send, failed, is_batch=False)
+        records = self.sends.records(failed)
+        rejected = queue.rejected(send.topic, records, failed, too_large)
         for letters in queue.dead_letters(rejected):
-            request = SendRequest(self.deliveries.begin(letters.topic), letters)
             # Even if the buffer is full: the rejected records' Arrow batch, which they share, is
             # counted already.
-            self.deliveries.admit_anyway(request.delivery, letters)
-            self.topics.await_metadata(letters.topic)
-            self._buffer.buffer(request)
-            self._close_delivery(request)
-        self.deliveries.reject(delivery, rejected)
+            self._append(self.sends.admit_unbounded(letters), letters)
+        self.sends.reject(send, rejected)
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -197,26 +237,26 @@ class Engine:
             case FailedRecords():
                 self._on_reported_failure(event)
             case TopicDescription():
-                is_in_use = event.topic in self.deliveries.topics
+                is_in_use = event.topic in self.sends.topics
                 self._fetcher.on_description(event, is_in_use=is_in_use)
-                self._buffer.on_metadata_change(event.topic)
+                self._queues.on_metadata_change(event.topic)
             case ConfigurationDescription():
                 self.topics.update_limits(event)
-                self._buffer.on_metadata_change(event.resource)
+                self._queues.on_metadata_change(event.resource)
             case RequestFailed():
                 for topic in self._fetcher.on_request_failed(event.topics):
-                    self._buffer.on_metadata_change(topic)
+                    self._queues.on_metadata_change(topic)
             case BrokerError():
                 self._on_broker_error(event)
             case Statistics():
-                self.deliveries.note(event)
+                self.sends.update_statistics(event)
             case ClusterDescription() | TokenNeeded() | TokenRequestFailed() | ApiVersion():
                 pass  # the first answers connect(); the others are the session's and preflight's
             case _:
                 assert_never(event)
 
     def _on_acknowledged(self, acknowledged: AcknowledgedRecords) -> None:
-        for topic in self.deliveries.acknowledge(acknowledged):
+        for topic in self.sends.acknowledge(acknowledged):
             self.topics.acknowledged(topic)
             self._release_topic(topic)
 
@@ -227,16 +267,16 @@ class Engine:
         client has not reported them in time.
         """
         for failed in failures:
-            delivery = self.deliveries.find(failed.delivery_id)
-            if delivery is None:
+            send = self.sends.find(failed.send_id)
+            if send is None:
                 continue
             queue = self._dead_letters
             for part, is_missing in self._missing_parts(failed):
                 if is_missing:
-                    self._on_missing_topic(queue, delivery, part)
+                    self._on_missing_topic(queue, send, part)
                 else:
-                    self._on_rejection(queue, delivery, part)
-            self._end_failure(delivery, failed)
+                    self._on_rejection(queue, send, part)
+            self._end_failure(send, failed)
 
     def _missing_parts(self, failed: FailedRecords) -> Iterator[tuple[FailedRecords, bool]]:
         """The failed records in parts; whether a part has to wait for new metadata.
@@ -247,7 +287,7 @@ class Engine:
         if failed.code != ErrorCode.UNKNOWN_PARTITION:
             yield failed, failed.code == ErrorCode.UNKNOWN_TOPIC
             return
-        chosen = self.deliveries.records(failed).partitions
+        chosen = self.sends.records(failed).partitions
         if chosen is None:
             yield failed, True
             return
@@ -262,84 +302,78 @@ class Engine:
 
         The client drops a topic's records as soon as one metadata answer lacks the topic.
         """
-        delivery = self.deliveries.find(failed.delivery_id)
-        if delivery is None:
+        send = self.sends.find(failed.send_id)
+        if send is None:
             return
-        self._bad_batches.note_failed(delivery.topic)
-        # A failed delivery aborts the transaction, so there are no dead letters for it. There are
+        self._gate.on_failed(send.topic)
+        # A failed send aborts the transaction, so there are no dead letters for it. There are
         # for records that the client never got.
         queue = None if self._is_transactional else self._dead_letters
         if failed.code in MISSING_ERRORS:
-            self._on_missing_topic(queue, delivery, failed)
-        elif self._bad_batches.may_contain_good(delivery.topic, failed):
+            self._on_missing_topic(queue, send, failed)
+        elif self._gate.may_contain_good(send.topic, failed):
             # The topic's limits are not known, have changed, or are not what this batch exceeded.
-            self._send_again(delivery, failed)
+            self._send_again(send, failed)
         else:
-            self._on_rejection(queue, delivery, failed, is_batch=failed.count > 1)
-        self._end_failure(delivery, failed)
+            self._on_rejection(queue, send, failed, is_batch=failed.count > 1)
+        self._end_failure(send, failed)
 
     def _on_missing_topic(
-        self, queue: DeadLetterQueue | None, delivery: Delivery, failed: FailedRecords
+        self, queue: DeadLetterQueue | None, send: Send, failed: FailedRecords
     ) -> None:
         """The topic seems to be missing: ask again before its records become dead letters."""
         # A record that may be stored must neither become a dead letter nor be sent again.
-        is_retried = queue is not None and queue.accepts(delivery.topic, failed)
+        is_retried = queue is not None and queue.accepts(send.topic, failed)
         if is_retried and not failed.possibly_persisted:
-            self.topics.await_answer(delivery.topic)
-            self._send_again(delivery, failed)
+            self.topics.await_answer(send.topic)
+            self._send_again(send, failed)
         else:
-            self._fail(delivery, failed)
+            self._fail(send, failed)
 
     def _on_rejection(
         self,
         queue: DeadLetterQueue | None,
-        delivery: Delivery,
+        send: Send,
         failed: FailedRecords,
         *,
         is_batch: bool = False,
     ) -> None:
         """Send the rejected records to the topic for dead letters, or fail them."""
-        if queue is not None and queue.accepts(delivery.topic, failed):
-            self._send_dead_letters(queue, delivery, failed)
+        if queue is not None and queue.accepts(send.topic, failed):
+            self._send_dead_letters(queue, send, failed)
         else:
-            self._fail(delivery, failed, self._too_large(delivery, failed, is_batch=is_batch))
+            self._fail(send, failed, self._too_large(send, failed, is_batch=is_batch))
 
-    def _fail(
-        self, delivery: Delivery, failed: FailedRecords, too_large: TooLarge | None = None
-    ) -> None:
+    def _fail(self, send: Send, failed: FailedRecords, too_large: TooLarge | None = None) -> None:
         queue = self._dead_letters
-        if queue is not None and queue.has_rejected_letters(delivery.topic, failed):
-            delivery.dead_letter = delivery.dead_letter or queue.describe(
-                self.deliveries.records(failed)
-            )
-        self.deliveries.fail(delivery, failed, too_large)
+        if queue is not None and queue.has_rejected_letters(send.topic, failed):
+            send.dead_letter = send.dead_letter or queue.describe(self.sends.records(failed))
+        self.sends.fail(send, failed, too_large)
 
-    def _end_failure(self, delivery: Delivery, failed: FailedRecords) -> None:
+    def _end_failure(self, send: Send, failed: FailedRecords) -> None:
         if failed.code in STALE_METADATA_ERRORS:
-            self.topics.request_update(delivery.topic)
-        self._release_topic(delivery.topic)
+            self.topics.request_update(send.topic)
+        self._release_topic(send.topic)
 
-    def _too_large(
-        self, delivery: Delivery, failed: FailedRecords, *, is_batch: bool
-    ) -> TooLarge | None:
+    def _too_large(self, send: Send, failed: FailedRecords, *, is_batch: bool) -> TooLarge | None:
         """The error for records that were rejected for their size; None for other failures."""
         if failed.code != ErrorCode.MSG_SIZE_TOO_LARGE or not failed.positions:
             return None
-        records = self.deliveries.records(failed)
+        records = self.sends.records(failed)
         size = batch_bytes(records) if is_batch else largest_bytes(records)
         if failed.partition == UNASSIGNED:  # by the client, whose only limit is max.request.size
             return TooLarge(failed.count, size, self._settings.max_request_bytes, is_batch)
-        is_known = self.topics.are_limits_known(delivery.topic)
-        limit = self.topics.limits(delivery.topic).max_batch_bytes if is_known else None
+        is_known = self.topics.are_limits_known(send.topic)
+        limit = self.topics.limits(send.topic).max_batch_bytes if is_known else None
         return TooLarge(failed.count, size, limit, is_batch)
 
-    def _send_again(self, delivery: Delivery, failed: FailedRecords) -> None:
+    def _send_again(self, send: Send, failed: FailedRecords) -> None:
         """Buffer rejected records again, before all later ones of their topic."""
-        records = self.deliveries.records(failed)
-        self._buffer.buffer_retries(self._bad_batches.retries(delivery, records, failed))
+        records = self.sends.records(failed)
+        self._queues.add_retries(self._gate.on_rejected(send, records, failed))
 
     def _on_broker_error(self, error: BrokerError) -> None:
-        report = self.deliveries.report
+        report = self.sends.report
         # ALL_BROKERS_DOWN follows every failed connection, but does not say why it failed.
         if error.code != ErrorCode.ALL_BROKERS_DOWN or not report.broker_error:
             report.broker_error = explained(error, self._settings)
@@ -347,71 +381,26 @@ class Engine:
             self.topics.request_update_of_all()
 
     def _release_topic(self, topic: str) -> None:
-        if topic not in self.deliveries.topics:
+        if topic not in self.sends.topics:
             self.topics.release(topic)
 
     def _fetch_metadata(self) -> None:
         """Forget idle topics, and request the metadata of those that are due."""
-        scan = self.topics.scan(self.deliveries.topics)
-        self._buffer.forget(scan.evicted)
-        self.deliveries.report.metadata_requests += self._fetcher.fetch(scan.due)
+        scan = self.topics.scan(self.sends.topics)
+        self._queues.forget(scan.evicted)
+        self.sends.report.metadata_requests += self._fetcher.fetch(scan.due)
 
     # --- the end ---------------------------------------------------------------------------------
 
     def abort(self) -> None:
-        """Fail all records that the client does not have, and accept no more."""
-        self._on_unreported_failures(self._buffer.fail_all())
-        self.deliveries.close_all()
+        """Fail all records that the client does not have."""
+        self._on_unreported_failures(self._queues.fail_all())
 
     def fail_unreported(self) -> None:
         """Fail the records that the client has not reported in time."""
         # Retries and dead letters of rejections that were reported after ``abort``: never sent.
-        self._on_unreported_failures(self._buffer.fail_all())
-        self._on_unreported_failures(list(self.deliveries.outstanding()))
-
-
-class DeadLetterQueue:
-    """Which failed records become records of the topic for dead letters.
-
-    Sends nothing: dead letters are deliveries like others, and the task waits for them.
-    """
-
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
-        #: the task whose records are sent
-        self.origin: Origin = UNKNOWN_ORIGIN
-
-    def accepts(self, topic: str, failed: FailedRecords) -> bool:
-        """Whether these are rejected records of another topic: only rejections have positions."""
-        return bool(failed.positions) and topic != self._topic
-
-    def has_rejected_letters(self, topic: str, failed: FailedRecords) -> bool:
-        """Whether these are rejected records of the topic for dead letters."""
-        return bool(failed.positions) and topic == self._topic
-
-    def describe(self, letters: RecordColumns) -> str:
-        """The row of the first of these dead letters, and why it is one."""
-        from spark_kafka_sink.records.dead_letter import describe
-
-        return describe(letters)
-
-    def rejected(
-        self,
-        topic: str,
-        records: RecordColumns,
-        failed: FailedRecords,
-        too_large: TooLarge | None,
-    ) -> RejectedRecords:
-        """The failed ``records`` of that topic, with the reason."""
-        reason = rejection_reason(topic, failed.partition, failed.code, too_large=too_large)
-        return RejectedRecords(records, error_name(failed.code), reason, topic.encode())
-
-    def dead_letters(self, rejected: RejectedRecords) -> list[RecordColumns]:
-        """Dead letters for records of the present task."""
-        from spark_kafka_sink.records.dead_letter import dead_letters  # most tasks have none
-
-        now_ms = round(time.time() * 1000)
-        return dead_letters(rejected, self._topic, self.origin, now_ms)
+        self._on_unreported_failures(self._queues.fail_all())
+        self._on_unreported_failures(list(self.sends.outstanding()))
 
 
 def process_rack(options: RackOptions) -> str:

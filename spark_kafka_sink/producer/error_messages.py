@@ -15,7 +15,6 @@ from spark_kafka_sink.errors import (
     BufferExhausted,
     DeadlineExceeded,
     DeliveryFailed,
-    KafkaSinkError,
     MetadataTimeout,
     TopicUnavailable,
     add_sentence,
@@ -26,8 +25,7 @@ from spark_kafka_sink.librdkafka.error_codes import (
     error_name,
     error_text,
 )
-from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries, TooLarge
-from spark_kafka_sink.producer.topic_metadata import MetadataWaits
+from spark_kafka_sink.producer.sends import Send, TooLarge
 from spark_kafka_sink.records.partitioner import UNASSIGNED
 from spark_kafka_sink.report.delivery_report import ReportBuilder
 
@@ -47,32 +45,23 @@ _NO_PRODUCER_ID = (
 _NO_IDEMPOTENCE = "Idempotent producer not supported"  # librdkafka's text
 
 
-def first_failure(
-    deliveries: IncompleteDeliveries,
-    waits: MetadataWaits,
+def no_metadata(
+    topic: str,
+    code: int,
     budget: BlockBudget,
-    topic: str | None = None,
+    report: ReportBuilder,
     dead_letter_topic: str | None = None,
-) -> KafkaSinkError | None:
-    """The error for the first failure since the last report, or None.
-
-    With ``topic``, only its metadata counts: each delivery counts its own failed records.
-    """
-    if topic is None and deliveries.first_failed is not None:
-        return delivery_failed(deliveries.first_failed, deliveries.report, dead_letter_topic)
-    failure = waits.first_failure(budget.metadata_seconds, topic)
-    if failure is None:
-        return None
-    error = no_metadata(*failure, budget, deliveries.report)
-    if error.topic == dead_letter_topic:
+) -> TopicUnavailable | MetadataTimeout:
+    """For a topic whose records awaited metadata; ``code`` is that of the latest answer."""
+    error = _no_metadata(topic, code, budget, report)
+    if topic == dead_letter_topic:
         add_sentence(error, _DEAD_LETTER_TOPIC)
     return error
 
 
-def no_metadata(
+def _no_metadata(
     topic: str, code: int, budget: BlockBudget, report: ReportBuilder
 ) -> TopicUnavailable | MetadataTimeout:
-    """For a topic whose records awaited metadata; ``code`` is that of the latest answer."""
     waited = f"{budget.metadata_seconds:g} s ({budget.metadata_option})"
     if code in NON_RETRIABLE_TOPIC_ERRORS:
         return _topic_unavailable(topic, code)
@@ -92,13 +81,10 @@ def _topic_unavailable(topic: str, code: int, note: str = "") -> TopicUnavailabl
     )
 
 
-def buffer_exhausted(
-    delivery: Delivery, budget: BlockBudget, report: ReportBuilder
-) -> BufferExhausted:
+def buffer_exhausted(topic: str, budget: BlockBudget, report: ReportBuilder) -> BufferExhausted:
     return BufferExhausted(
         f"the send buffer stayed full for {budget.buffer_seconds:g} s (kafka.max.block.ms) while "
-        f"sending to {delivery.topic}{_last_and_advice(report, Advice.BUFFER_IS_FULL)}",
-        accepted_rows=delivery.accepted,
+        f"sending to {topic}{_last_and_advice(report, Advice.BUFFER_IS_FULL)}"
     )
 
 
@@ -121,23 +107,21 @@ def deadline_exceeded(
 
 
 def delivery_failed(
-    delivery: Delivery, report: ReportBuilder, dead_letter_topic: str | None = None
+    send: Send, report: ReportBuilder, dead_letter_topic: str | None = None
 ) -> DeliveryFailed | TopicUnavailable:
-    """For the first record of the delivery that failed."""
-    partition, code = delivery.first_error
+    """For the first record of the send that failed."""
+    partition, code = send.first_error
     if partition == UNASSIGNED and code in NON_RETRIABLE_TOPIC_ERRORS:
         # The client's own metadata showed this before our request was answered.
-        return _topic_unavailable(delivery.topic, code)
-    advice = _DEAD_LETTER_ADVICE.get(code) if delivery.dead_letter else None
+        return _topic_unavailable(send.topic, code)
+    advice = _DEAD_LETTER_ADVICE.get(code) if send.dead_letter else None
     reason = rejection_reason(
-        delivery.topic, partition, code, report.broker_error, delivery.too_large, advice
+        send.topic, partition, code, report.broker_error, send.too_large, advice
     )
-    if delivery.dead_letter:
-        reason = f"the dead letter of {delivery.dead_letter} was rejected too: {reason}"
-    failed = DeliveryFailed(
-        reason, topic=delivery.topic, partition=partition, code=error_name(code)
-    )
-    if delivery.topic == dead_letter_topic:
+    if send.dead_letter:
+        reason = f"the dead letter of {send.dead_letter} was rejected too: {reason}"
+    failed = DeliveryFailed(reason, topic=send.topic, partition=partition, code=error_name(code))
+    if send.topic == dead_letter_topic:
         add_sentence(failed, _DEAD_LETTER_TOPIC)
     return failed
 

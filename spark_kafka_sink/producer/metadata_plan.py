@@ -174,7 +174,7 @@ def plan_fetch(
     older than ``metadata.max.age.ms``. Non-urgent topics (U) are older than half of that age. All
     of T are fetched, and the oldest of U up to the target size; without T, U is fetched once it has
     reached that size. Topics that are in flight or back off are in neither. ``in_use``: topics with
-    incomplete deliveries.
+    incomplete sends.
     """
     urgent: list[str] = []
     aged: list[tuple[float, str]] = []

@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from spark_kafka_sink.config.added_settings import sending_settings
 from spark_kafka_sink.config.producer_options import ProducerOptions
@@ -19,15 +18,13 @@ from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import (
     DeadlineExceeded,
-    InvalidRecord,
     KafkaSinkError,
     ProducerClosed,
 )
 from spark_kafka_sink.librdkafka.client import Client
-from spark_kafka_sink.producer import error_messages
-from spark_kafka_sink.producer.deliveries import Delivery, SendRequest
 from spark_kafka_sink.producer.engine import Engine
 from spark_kafka_sink.producer.lifecycle import Lifecycle, ProducerState
+from spark_kafka_sink.producer.sends import Send
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.rejection import Origin, RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait
@@ -49,17 +46,17 @@ _MANY_TOPICS = 100
 
 
 class DeliveryFuture:
-    """A handle for the records of one ``send`` (KIP-286)."""
+    """A handle for the records of one ``send`` (KIP-286). Tasks flush all of theirs instead."""
 
-    def __init__(self, producer: NonBlockingProducer, delivery: Delivery) -> None:
+    def __init__(self, producer: NonBlockingProducer, send: Send) -> None:
         self._producer = producer
-        self.delivery = delivery
+        self.send = send
 
     def done(self) -> bool:
         """Whether every record was acknowledged or has failed. Never waits for the brokers."""
-        if not self.delivery.is_complete:
+        if not self.send.is_complete:
             self._producer.poll()
-        return self.delivery.is_complete
+        return self.send.is_complete
 
     def result(self, timeout_seconds: float) -> None:
         """Wait until every record is acknowledged.
@@ -68,7 +65,7 @@ class DeliveryFuture:
         gets no metadata in time, DeadlineExceeded after ``timeout_seconds``, ProducerClosed if the
         producer was closed before the records were acknowledged.
         """
-        self._producer.wait_for(self.delivery, timeout_seconds)
+        self._producer.wait_for(self.send, timeout_seconds)
 
 
 class NonBlockingProducer:
@@ -80,7 +77,6 @@ class NonBlockingProducer:
 
     def __init__(self, options: ProducerOptions, clock: Clock = time.monotonic) -> None:
         self._budget = options.budget
-        self._dead_letter_topic = options.dead_letter_topic
         self._clock = clock
         self._lifecycle = Lifecycle()
         # Only the thread with exclusive access uses the client and what follows.
@@ -105,27 +101,42 @@ class NonBlockingProducer:
             self._engine.prefetch(topics)
 
     def send(self, records: RecordColumns) -> DeliveryFuture:
-        """Buffer records, in order; wait only while the buffer is full.
+        """Buffer records, in order; wait only while there is no room for all of them.
 
         ``records.batch`` is kept until every record is acknowledged or has failed. Records of a
         topic without metadata are buffered too, and sent in the background when it arrives. The
-        wait for room starts again whenever a record is accepted or acknowledged.
+        wait for room starts again whenever a record is acknowledged.
 
-        Raises BufferExhausted if that wait lasts ``max.block.ms``; ``accepted_rows`` records were
-        accepted, the first ones of each partition, and no others. While waiting, also raises
-        DeliveryFailed, MetadataTimeout or TopicUnavailable for records sent earlier. Raises
-        ProducerClosed if the producer is closed or closing.
+        Raises BufferExhausted if that wait lasts ``max.block.ms``: then no record was accepted.
+        Also raises DeliveryFailed, MetadataTimeout or TopicUnavailable for records sent earlier,
+        and ProducerClosed if the producer is closed or closing.
         """
+        send, acknowledged = self._try_send(records), self._engine.acknowledged
+        deadline = Deadline(self._budget.buffer_seconds, self._clock)
+        while send is None:
+            with self._exclusive_access():
+                with self._timed(Wait.BUFFER):
+                    # Records must not linger while others wait for room (as in Java).
+                    self._client.flush(_FLUSH_SECONDS)
+                    self._handle_events(deadline.slice(_POLL_SECONDS))
+                self._raise_failure()
+            send = self._try_send(records)
+            if self._engine.acknowledged > acknowledged:
+                acknowledged = self._engine.acknowledged
+                deadline = Deadline(self._budget.buffer_seconds, self._clock)
+            elif send is None and deadline.expired:
+                raise self._engine.buffer_exhausted(records.topic)
+        return DeliveryFuture(self, send)
+
+    def _try_send(self, records: RecordColumns) -> Send | None:
+        """Send the records if there is room for all of them, else None."""
         with self._exclusive_access():
-            request = self._engine.send(records)
-            with self._engine.closed_on_failure(request):
-                self._drain_if_buffered()
+            send = self._engine.send(records)
+            if send is not None:
+                self._start_drainer_if_needed()
                 self._handle_events(0.0)
-        if not request.delivery.is_closed:
-            self._wait_for_room(request)
-        if not request.is_accepted:
-            raise ProducerClosed("the producer was closed before it accepted all records")
-        return DeliveryFuture(self, request.delivery)
+            self._raise_failure()
+            return send
 
     def begin_task(self, origin: Origin) -> None:
         """Set the origin of the dead letters of this task."""
@@ -137,30 +148,10 @@ class NonBlockingProducer:
 
         Raises InvalidRecord if there is no topic for dead letters.
         """
-        if not self._engine.has_dead_letters:
-            raise InvalidRecord(rejected.reason)
         for records in self._engine.dead_letters(rejected):
             self.send(records)
         with self._exclusive_access():
-            self._engine.deliveries.count_dead_letters(rejected)
-
-    def _wait_for_room(self, request: SendRequest) -> None:
-        deliveries, delivery = self._engine.deliveries, request.delivery
-        deadline = Deadline(self._budget.buffer_seconds, self._clock)
-        while not delivery.is_closed:
-            with self._exclusive_access(), self._engine.closed_on_failure(request):
-                progress = delivery.accepted, deliveries.acknowledged
-                # Records must not linger while others wait for room (as in Java).
-                with self._timed(Wait.BUFFER):
-                    self._client.flush(_FLUSH_SECONDS)
-                    self._handle_events(deadline.slice(_POLL_SECONDS))
-                self._raise_failure()
-                self._engine.proceed(request)
-                self._drain_if_buffered()
-                if progress != (delivery.accepted, deliveries.acknowledged):
-                    deadline = Deadline(self._budget.buffer_seconds, self._clock)
-                elif deadline.expired:
-                    raise error_messages.buffer_exhausted(delivery, self._budget, deliveries.report)
+            self._engine.count_dead_letters(rejected)
 
     def _handle_events(self, seconds: float) -> None:
         """Handle all events, waiting that long for the first; send what has become due.
@@ -172,14 +163,11 @@ class NonBlockingProducer:
 
     @contextmanager
     def _timed(self, wait: Wait) -> Iterator[None]:
-        """Count the time; while records await metadata, it counts as a wait for metadata."""
-        if self._engine.topics.waits:
-            wait = Wait.METADATA
         started = self._clock()
         yield
-        self._engine.deliveries.report.wait_us[wait] += round((self._clock() - started) * 1e6)
+        self._engine.count_wait(wait, self._clock() - started)
 
-    def _drain_if_buffered(self) -> None:
+    def _start_drainer_if_needed(self) -> None:
         if self._engine.has_buffered_records and self._drainer is None:
             self._drainer = start_thread(self._drain_in_background, "drainer")
 
@@ -207,42 +195,52 @@ class NonBlockingProducer:
         topic with records gets no metadata in time, DeadlineExceeded after ``timeout_seconds``,
         ProducerClosed if the producer is closed first. Drops no records.
         """
-        deadline = Deadline(timeout_seconds, self._clock)
-        self._check_open()
-        seconds = _FLUSH_SECONDS
-        while True:
-            with self._access(deadline) as is_granted:
-                if is_granted:
-                    with self._timed(Wait.ACKNOWLEDGEMENT):
-                        self._flush_client(deadline.slice(seconds))
-                    self._raise_failure()
+        deadline, seconds = Deadline(timeout_seconds, self._clock), _FLUSH_SECONDS
+
+        def flush_once() -> None:
+            nonlocal seconds
+            with self._timed(Wait.ACKNOWLEDGEMENT):
+                self._flush_client(deadline.slice(seconds))
+            self._raise_failure()
             # The records of a transaction linger again if its partitions were not part of it yet.
             seconds = min(2 * seconds, _REPORT_SECONDS)
-            if not self._engine.deliveries and self._engine.deliveries.first_failed is None:
-                return
-            self._check_open()
-            if deadline.expired:
-                raise self._deadline_exceeded(timeout_seconds)
 
-    def wait_for(self, delivery: Delivery, timeout_seconds: float) -> None:
+        self._check_open()
+        if not self._wait_until(lambda: self._engine.is_idle, flush_once, deadline):
+            raise self._engine.deadline_exceeded(timeout_seconds)
+
+    def wait_for(self, send: Send, timeout_seconds: float) -> None:
         """Wait like ``flush``, but for the records of one send."""
         deadline = Deadline(timeout_seconds, self._clock)
-        while not delivery.is_complete:
+
+        def poll_once() -> None:
+            self._handle_events(deadline.slice(_POLL_SECONDS))
+            if not send.is_complete:
+                self._raise_failure(send.topic)
+
+        if not self._wait_until(lambda: send.is_complete, poll_once, deadline):
+            raise self._engine.deadline_exceeded(timeout_seconds, send.topic)
+        if send.was_purged:
+            raise ProducerClosed("the producer was closed before all records were acknowledged")
+        if send.failed:
+            raise self._engine.send_failure(send)
+
+    def _wait_until(
+        self, is_done: Callable[[], bool], step: Callable[[], None], deadline: Deadline
+    ) -> bool:
+        """Repeat the step, with access each time; returns whether it is done by the deadline.
+
+        Raises ProducerClosed once waiting is pointless.
+        """
+        while not is_done():
             with self._access(deadline) as is_granted:
                 if is_granted:
-                    self._handle_events(deadline.slice(_POLL_SECONDS))
-                    if not delivery.is_complete:
-                        self._raise_failure(delivery.topic)
-            if not delivery.is_complete:
+                    step()
+            if not is_done():
                 self._check_open()
                 if deadline.expired:
-                    raise self._deadline_exceeded(timeout_seconds, delivery.topic)
-        if delivery.was_purged:
-            raise ProducerClosed("the producer was closed before all records were acknowledged")
-        if delivery.failed:
-            raise error_messages.delivery_failed(
-                delivery, self._engine.deliveries.report, self._dead_letter_topic
-            )
+                    return False
+        return True
 
     def poll(self) -> None:
         """Handle pending events. Does not wait for more."""
@@ -260,16 +258,8 @@ class NonBlockingProducer:
         """Let the client send without lingering; wait that long for events, and handle them."""
         # Its flush waits until all reports are polled, which only this thread does: keep it short.
         self._client.flush(_FLUSH_SECONDS)
-        if self._engine.deliveries:
+        if not self._engine.is_empty:
             self._handle_events(seconds)
-
-    def raise_failure(self) -> None:
-        """Raise the first failure of any record since the last ``collect_report``.
-
-        DeliveryFailed for failed records; MetadataTimeout or TopicUnavailable for a topic.
-        """
-        with self._exclusive_access():
-            self._raise_failure()
 
     def collect_report(self) -> DeliveryReport:
         """The report of what happened since the last call; the next one begins empty.
@@ -278,19 +268,14 @@ class NonBlockingProducer:
         """
         try:
             with self._exclusive_access():
-                return self._collect_report()
+                return self._engine.collect_report()
         except ProducerClosed:
-            return self._collect_report()  # at most a thread that hangs adds to it now
-
-    def _collect_report(self) -> DeliveryReport:
-        report = self._engine.deliveries.collect_report()
-        crossed = self._engine.topics.cross_rack_records(report.acknowledged_records)
-        return replace(report, cross_rack_records=crossed)
+            return self._engine.collect_report()  # at most a thread that hangs adds to it now
 
     @property
     def broker_error(self) -> str:
         """The latest error between client and brokers since the last report, or ""."""
-        return self._engine.deliveries.report.broker_error
+        return self._engine.broker_error
 
     @property
     def is_idle(self) -> bool:
@@ -299,22 +284,19 @@ class NonBlockingProducer:
             return False
         try:
             with self._exclusive_access():
-                is_empty = (
-                    not self._engine.deliveries and self._engine.deliveries.first_failed is None
-                )
-                return is_empty and self._client.fatal_error() is None
+                return self._engine.is_idle and self._client.fatal_error() is None
         except KafkaSinkError:
             return False
 
     @property
     def is_mostly_evicted(self) -> bool:
         """Whether most of its client's topics were evicted, so that a new producer pays off."""
-        evicted = self._client.topic_count - len(self._engine.topics)
-        return evicted > max(_MANY_TOPICS, len(self._engine.topics))
+        live = len(self._engine.live_topics())
+        return self._client.topic_count - live > max(_MANY_TOPICS, live)
 
     def live_topics(self) -> list[str]:
         """Topics that were used within ``metadata.evict.ms``, for the producer's successor."""
-        return self._engine.topics.live()
+        return self._engine.live_topics()
 
     @contextmanager
     def exclusive_client(self) -> Iterator[Client]:
@@ -355,17 +337,14 @@ class NonBlockingProducer:
         return self._is_freed
 
     def _drain(self, deadline: Deadline) -> None:
-        """Wait for records already accepted. Sends that wait for room accept no more."""
+        """Wait for records already accepted."""
         while not deadline.expired and self._lifecycle.acquire_to_close(
             ProducerState.DRAINING, deadline
         ):
-            self._engine.deliveries.close_all()
             try:
                 self._flush_client(deadline.slice(_REPORT_SECONDS))
             finally:
-                is_done = (
-                    not self._engine.deliveries or self._lifecycle.state >= ProducerState.ABORTING
-                )
+                is_done = self._engine.is_empty or self._lifecycle.state >= ProducerState.ABORTING
                 self._release()
             if is_done:
                 return
@@ -375,7 +354,7 @@ class NonBlockingProducer:
         collecting = Deadline(deadline.slice(_COLLECT_SECONDS), self._clock)
         self._engine.abort()
         self._client.purge()
-        while self._engine.deliveries and not collecting.expired:
+        while not self._engine.is_empty and not collecting.expired:
             self._engine.on_events(self._session.poll(collecting.slice(_POLL_SECONDS)))
         self._engine.fail_unreported()
         self._is_freed = self._client.close(deadline)
@@ -426,21 +405,6 @@ class NonBlockingProducer:
 
     def _raise_failure(self, topic: str | None = None) -> None:
         """Raise the first failure, of any topic or of one."""
-        failure = error_messages.first_failure(
-            self._engine.deliveries,
-            self._engine.topics.waits,
-            self._budget,
-            topic,
-            self._dead_letter_topic,
-        )
+        failure = self._engine.failure(topic)
         if failure is not None:
             raise failure
-
-    def _deadline_exceeded(
-        self, timeout_seconds: float, topic: str | None = None
-    ) -> KafkaSinkError:
-        """For records that were not acknowledged in time, of any topic or of one."""
-        waiting = self._engine.topics.waits.first_failure(0.0, topic)
-        return error_messages.deadline_exceeded(
-            timeout_seconds, self._engine.deliveries.report, waiting
-        )

@@ -104,7 +104,7 @@ class PreCheck:
     clock: Callable[[], float] = time.time
 
     def apply(
-        self, partitioned: PartitionedRecords, limits: TopicLimits, delivery_id: int
+        self, partitioned: PartitionedRecords, limits: TopicLimits, send_id: int
     ) -> tuple[list[FailedRecords], npt.NDArray[np.int64]]:
         """The records that would be rejected, and the indices of the others.
 
@@ -127,7 +127,7 @@ class PreCheck:
                 indices = np.flatnonzero(rejected & (partitions == partition))
                 positions = tuple(partitioned.positions[indices].tolist())
                 failures.append(
-                    FailedRecords(delivery_id, partition, code, False, len(positions), positions)
+                    FailedRecords(send_id, partition, code, False, len(positions), positions)
                 )
         return failures, np.flatnonzero(is_good)
 

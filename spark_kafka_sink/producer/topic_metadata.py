@@ -210,7 +210,7 @@ class TopicMetadata:
         self.waits.start(topic)
 
     def release(self, topic: str) -> None:
-        """The topic's last incomplete delivery is complete: the time until eviction begins."""
+        """The topic's last incomplete send is complete: the time until eviction begins."""
         self._use(topic)
         self.waits.stop(topic)
 
@@ -250,7 +250,7 @@ class TopicMetadata:
             self.request_update(topic)
 
     def update(self, answer: TopicDescription, *, is_in_use: bool = False) -> None:
-        """Apply an answer. ``is_in_use``: the topic has incomplete deliveries.
+        """Apply an answer. ``is_in_use``: the topic has incomplete sends.
 
         After an error, and while partitions have no leader, it is requested again after a backoff.
         """
@@ -344,7 +344,7 @@ class TopicMetadata:
     # --- what to do next --------------------------------------------------------------------------
 
     def scan(self, in_use: Container[str]) -> Scan:
-        """Look through all topics, if it is time to; ``in_use``: topics with incomplete deliveries.
+        """Look through all topics, if it is time to; ``in_use``: topics with incomplete sends.
 
         Forgets topics that nothing has used for ``metadata.evict.ms``, and marks those to request
         as in flight. Limits that have reached the maximum age become due, too.

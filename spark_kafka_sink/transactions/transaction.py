@@ -106,14 +106,12 @@ class Transaction:
         self.check_age()
         with self._cause_named():
             self.producer.send(records)
-            self.producer.raise_failure()
 
     def send_dead_letters(self, rejected: RejectedRecords) -> None:
         """Send dead letters for rows in the transaction; raises like ``send``."""
         self.check_age()
         with self._cause_named():
             self.producer.send_dead_letters(rejected)
-            self.producer.raise_failure()
 
     def flush(self, seconds: float) -> None:
         """Wait until all records are acknowledged."""

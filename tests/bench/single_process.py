@@ -27,7 +27,7 @@ from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.client import Client
-from spark_kafka_sink.librdkafka.messages import MessageBatch, prepare
+from spark_kafka_sink.librdkafka.messages import prepare
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.partitioner import group_by_partition, unpartitioned
 from spark_kafka_sink.spark.task import write_partition
@@ -41,6 +41,7 @@ PEERS = (ROW_BY_ROW, LIBRDKAFKA, GROUPED, OURS)
 TOPIC, PARTITIONS = "alone", 4
 ROWS = {100: 2_000_000, 1000: 500_000}
 ROWS_A_BATCH, BATCHES = 10_000, 10
+MAX_UNREPORTED_ROWS = 100_000
 TIMES = 3  # in each process, after one for warming up
 
 
@@ -143,20 +144,18 @@ def alone(
     options: SinkOptions, batches: list[pa.RecordBatch], is_grouped: bool
 ) -> Callable[[int], None]:
     client = Client(options.producer.client)
-    client.open_topic(TOPIC)
+    topic = client.open_topic(TOPIC)
     deadline = Deadline(30)
     client.fetch_metadata([TOPIC], 10)
     while not list(client.poll(0.1)):
         assert not deadline.expired
-    message_batches = []
+    arrays = []
     for number, batch in enumerate(batches):
         (records,) = split_by_topic(batch, TOPIC).records
         grouped = (
             group_by_partition(records, PARTITIONS, 0) if is_grouped else unpartitioned(records)
         )
-        message_batch = MessageBatch(grouped, number)
-        message_batch.prepared = prepare(client.open_topic(TOPIC), grouped, number)
-        message_batches.append(message_batch)
+        arrays.append(prepare(topic, grouped, number))
 
     def reports(seconds: float) -> int:
         """How many rows were reported: only the count of each event is read."""
@@ -169,13 +168,13 @@ def alone(
         return count
 
     def send(rounds: int) -> None:
-        left = rounds * BATCHES * ROWS_A_BATCH
-        for message_batch in message_batches * rounds:
-            message_batch.enqueued = 0
-            while message_batch.enqueued < len(message_batch):
-                client.enqueue(message_batch)
-                is_full = message_batch.enqueued < len(message_batch)
-                left -= reports(0.005 if is_full else 0)
+        left, unreported = rounds * BATCHES * ROWS_A_BATCH, 0
+        for array in arrays * rounds:
+            client._enqueue_groups(array)
+            unreported += ROWS_A_BATCH
+            while unreported > MAX_UNREPORTED_ROWS:  # the client's queue has no bound
+                reported = reports(0.005)
+                unreported, left = unreported - reported, left - reported
         deadline = Deadline(60)
         while left:
             assert not deadline.expired

@@ -80,16 +80,20 @@ assert lengths.tolist() == [1, 0, 1] and headers.values.addresses[named][1] == 0
 FIGURE = """
 import json
 
-from spark_kafka_sink.producer.deliveries import IncompleteDeliveries
+import pyarrow as pa
+
+from spark_kafka_sink.producer.sends import IncompleteSends
+from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.report.metrics import REPORT_METRICS, QueryValues
 from spark_kafka_sink.report.reading import parse
 from spark_kafka_sink.tools.report.formatting import rows
 from spark_kafka_sink.tools.report.history import History
 
-deliveries = IncompleteDeliveries(1_000)
-deliveries.close(deliveries.begin("t"))
-task = deliveries.collect_report()
+sends = IncompleteSends(1_000)
+(records,) = split_by_topic(pa.record_batch({"value": ["v"]}), "t").records
+sends.admit(records)
+task = sends.collect_report()
 assert task.sends == 1
 task = DeliveryReport.from_plain(json.loads(json.dumps(task.to_plain())))
 report = parse((task + task).to_json().encode())

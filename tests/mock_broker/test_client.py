@@ -35,7 +35,6 @@ from spark_kafka_sink.librdkafka.events import (
     TokenNeeded,
     TopicDescription,
 )
-from spark_kafka_sink.librdkafka.messages import MessageBatch
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.partitioner import group_by_partition, murmur2, unpartitioned
 
@@ -77,8 +76,8 @@ def test_a_batch_is_kept_until_each_of_its_records_is_reported(client, cluster, 
     made = pa.record_batch({"value": ["a", "b"], "topic": ["t", "missing"], **columns})
     batch = weakref.ref(made)
     split = split_by_topic(made, None, timestamp_column="timestamp")
-    for delivery_id, rows in enumerate(split.records):
-        client.enqueue(MessageBatch(unpartitioned(rows), delivery_id))
+    for send_id, rows in enumerate(split.records):
+        client.enqueue(unpartitioned(rows), send_id)
     del made, split, rows
     deadline = Deadline(10)
     while queued(client) > 1:
@@ -88,14 +87,14 @@ def test_a_batch_is_kept_until_each_of_its_records_is_reported(client, cluster, 
     assert batch() is not None
     client.purge()
     (event,) = flush(client)
-    assert (event.delivery_id, event.count) == (1, 1)
+    assert (event.send_id, event.count) == (1, 1)
     assert batch() is None
 
 
 def test_the_memory_of_records_outlives_a_client_that_nobody_closes(records):
     rows = records(["a"])
     client, batch = Client(NOWHERE), weakref.ref(rows.batch)
-    client.enqueue(MessageBatch(unpartitioned(rows), 1))
+    client.enqueue(unpartitioned(rows), 1)
     handle = weakref.ref(client)
     del rows, client
     gc.collect()
@@ -121,7 +120,7 @@ def test_freed_memory_goes_back_to_the_system():
 def test_records_arrive_in_order_with_null_distinct_from_empty(client, cluster, records):
     keys = pa.array(["k", None, "", "l"])
     rows = records(["a", "", None, "d"], key=keys)
-    assert client.enqueue(MessageBatch(unpartitioned(rows), 1)) == []
+    assert client.enqueue(unpartitioned(rows), 1) == []
     assert flush(client) == []
     messages = read(cluster.bootstrap_servers, "t", 4)
     assert [(m.key(), m.value()) for m in messages] == [
@@ -143,7 +142,7 @@ def test_records_arrive_with_headers_timestamp_and_partition(client, cluster, re
         timestamp=pa.array([1_700_000_000_123_456, 1_000, 2_999], pa.timestamp("us", "UTC")),
         headers=pa.array(headers, HEADERS),
     )
-    assert client.enqueue(MessageBatch(unpartitioned(rows), 1)) == []
+    assert client.enqueue(unpartitioned(rows), 1) == []
     assert flush(client) == []
     seen = [
         (m.partition(), m.key(), m.value(), m.headers(), m.timestamp()[1])
@@ -156,66 +155,39 @@ def test_records_arrive_with_headers_timestamp_and_partition(client, cluster, re
     ]
 
 
-@pytest.mark.parametrize("detailed", [False, True], ids=["plain", "detailed"])
-def test_a_full_queue_takes_a_prefix_and_resuming_there_loses_and_duplicates_nothing(
-    cluster, records, detailed
-):
-    settings = {
-        "bootstrap.servers": cluster.bootstrap_servers,
-        "queue.buffering.max.messages": "100",
-    }
-    client = Client(settings)
-    columns = {"timestamp": pa.array([1_000] * 1000, pa.timestamp("ms"))} if detailed else {}
-    batch = MessageBatch(unpartitioned(records([str(i) for i in range(1000)], **columns)), 1)
-    assert client.enqueue(batch) == []
-    assert batch.enqueued == 100
-    while batch.enqueued < 1000:
-        flush(client)
-        before = batch.enqueued
-        assert client.enqueue(batch) == []
-        assert batch.enqueued <= before + 100
-    flush(client)
-    messages = read(cluster.bootstrap_servers, "t", 1000)
-    assert [int(m.value()) for m in messages] == list(range(1000))
-    assert client.close(Deadline(5))
-
-
-def test_what_is_enqueued_undivided_leaves_in_one_batch(client, cluster, records):
+def test_what_is_enqueued_for_a_paused_partition_leaves_in_one_batch(client, cluster, records):
     client.fetch_metadata(["t"], timeout=10)
     wait_until(lambda: any(isinstance(event, TopicDescription) for event in client.poll(0.05)), 10)
     cluster.push_errors(PRODUCE, [ErrorCode.MSG_SIZE_TOO_LARGE])
-    with client.undivided("t", [0]):
-        for delivery_id in range(2):
+    with client.paused("t", [0]):
+        for send_id in range(2):
             part = records(["a", "b"])
-            client.enqueue(MessageBatch(group_by_partition(part, 1, 0), delivery_id))
+            client.enqueue(group_by_partition(part, 1, 0), send_id)
             time.sleep(0.1)  # the client would have sent it by then
     failures = flush(client)
-    assert sorted((failed.delivery_id, failed.count) for failed in failures) == [(0, 2), (1, 2)]
+    assert sorted((failed.send_id, failed.count) for failed in failures) == [(0, 2), (1, 2)]
 
 
 @pytest.mark.parametrize("detailed", [False, True], ids=["plain", "detailed"])
 def test_a_record_that_is_too_large_is_rejected_alone(client, cluster, records, detailed):
     columns = {"timestamp": pa.array([1_000] * 3, pa.timestamp("ms"))} if detailed else {}
-    batch = MessageBatch(unpartitioned(records(["a", "x" * 2_000_000, "c"], **columns)), 1)
-    rejected = client.enqueue(batch)
-    assert batch.enqueued == 3
+    rejected = client.enqueue(unpartitioned(records(["a", "x" * 2_000_000, "c"], **columns)), 1)
     assert [(i, error_name(code)) for i, code in rejected] == [(1, "MSG_SIZE_TOO_LARGE")]
     flush(client)
     assert [m.value() for m in read(cluster.bootstrap_servers, "t", 2)] == [b"a", b"c"]
 
 
-def test_after_a_record_of_a_missing_topic_no_record_is_enqueued(cluster, records):
+def test_after_a_record_of_a_missing_topic_all_others_are_rejected_too(cluster, records):
     """The topic may be back at any time, and later records must not overtake the first."""
     cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     grace = {"topic.metadata.propagation.max.ms": "0"}
     client = Client({"bootstrap.servers": cluster.bootstrap_servers, **grace})
     times = pa.array([1_000] * 3, pa.timestamp("ms"))
-    client.enqueue(MessageBatch(unpartitioned(records(["a"] * 3, "missing", timestamp=times)), 1))
+    client.enqueue(unpartitioned(records(["a"] * 3, "missing", timestamp=times)), 1)
     (dropped,) = flush(client)  # the client has an answer now
     assert (dropped.count, dropped.positions) == (3, (0, 1, 2))
-    batch = MessageBatch(unpartitioned(records(["b"] * 3, "missing", timestamp=times)), 2)
-    assert client.enqueue(batch) == [(0, ErrorCode.UNKNOWN_TOPIC)]
-    assert batch.enqueued == 1
+    rejected = client.enqueue(unpartitioned(records(["b"] * 3, "missing", timestamp=times)), 2)
+    assert rejected == [(position, ErrorCode.UNKNOWN_TOPIC) for position in range(3)]
     assert client.close(Deadline(5))
 
 
@@ -238,12 +210,12 @@ def test_failed_records_are_reported_as_counts_by_send_partition_and_error(clust
         PRODUCE, [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 20
     )  # in up to 20 requests
     partitions = pa.array([0, 1] * 10, pa.int32())
-    client.enqueue(MessageBatch(unpartitioned(records(["v"] * 20, "two", partition=partitions)), 7))
+    client.enqueue(unpartitioned(records(["v"] * 20, "two", partition=partitions)), 7)
     rows = Counter()
     positions = []
     for event in flush(client):
         if isinstance(event, FailedRecords):
-            rows[event.delivery_id, event.partition, event.code] += event.count
+            rows[event.send_id, event.partition, event.code] += event.count
             positions += event.positions
             assert not event.possibly_persisted
     assert sorted(positions) == list(range(20))
@@ -256,16 +228,14 @@ def test_failed_records_are_reported_as_counts_by_send_partition_and_error(clust
 
 def test_purge_reports_every_record_exactly_once(records):
     client = Client(NOWHERE | {"queue.buffering.max.messages": "300000"})
-    for delivery_id, topic in ((1, "a"), (2, "b")):
-        batch = MessageBatch(unpartitioned(records(["v"] * 100_000, topic=topic)), delivery_id)
-        client.enqueue(batch)
-        assert batch.enqueued == 100_000
+    for send_id, topic in ((1, "a"), (2, "b")):
+        assert client.enqueue(unpartitioned(records(["v"] * 100_000, topic=topic)), send_id) == []
     client.purge()
     counts = Counter()
     for event in client.poll(1):
         if isinstance(event, FailedRecords):
             name = error_name(event.code)
-            counts[event.delivery_id, name, event.possibly_persisted] += event.count
+            counts[event.send_id, name, event.possibly_persisted] += event.count
     assert counts == {(1, "_PURGE_QUEUE", False): 100_000, (2, "_PURGE_QUEUE", False): 100_000}
     assert not client.has_unreported("a")
     assert not client.has_unreported("b")
@@ -273,15 +243,15 @@ def test_purge_reports_every_record_exactly_once(records):
 
 
 def test_every_acknowledged_record_is_reported_with_its_send(client, records):
-    for delivery_id, rows in ((3, 1000), (4, 10)):
-        client.enqueue(MessageBatch(unpartitioned(records(["v"] * rows)), delivery_id))
-    counts_by_delivery, counts_by_partition = Counter(), Counter()
+    for send_id, rows in ((3, 1000), (4, 10)):
+        client.enqueue(unpartitioned(records(["v"] * rows)), send_id)
+    counts_by_send, counts_by_partition = Counter(), Counter()
     while queued(client):
         client.flush(0.001)
         for event in client.poll(1):
-            counts_by_delivery.update(event.counts_by_delivery())
+            counts_by_send.update(event.counts_by_send())
             counts_by_partition.update(event.counts_by_partition([3]))
-    assert counts_by_delivery == {3: 1000, 4: 10}
+    assert counts_by_send == {3: 1000, 4: 10}
     assert counts_by_partition == {0: 1000}
 
 
@@ -291,28 +261,28 @@ def test_no_report_is_lost_however_many_are_read_at_once(client, cluster, monkey
     cluster.create_topic("five", partitions=5)
     rows, partitions = 100, pa.array([n % 5 for n in range(100)], pa.int32())
     made = pa.record_batch({"value": ["v"] * rows, "partition": partitions})
-    for delivery_id in (1, 2, 3):
+    for send_id in (1, 2, 3):
         (records,) = split_by_topic(made, "five").records
-        client.enqueue(MessageBatch(group_by_partition(records, 5, 0), delivery_id))
-    counts_by_delivery, counts_by_partition, deadline = Counter(), Counter(), Deadline(30)
+        client.enqueue(group_by_partition(records, 5, 0), send_id)
+    counts_by_send, counts_by_partition, deadline = Counter(), Counter(), Deadline(30)
     while queued(client):
         assert not deadline.expired
         client.flush(0.001)
         for event in client.poll(1):
-            counts_by_delivery.update(event.counts_by_delivery())
+            counts_by_send.update(event.counts_by_send())
             counts_by_partition.update(event.counts_by_partition([1, 2, 3]))
-    assert counts_by_delivery == {1: 100, 2: 100, 3: 100}
+    assert counts_by_send == {1: 100, 2: 100, 3: 100}
     assert counts_by_partition == dict.fromkeys(range(5), 60)
     assert not client.has_unreported("five")
 
 
 def test_reading_reports_makes_no_type_for_every_new_number_of_records(client, records):
-    client.enqueue(MessageBatch(unpartitioned(records(["v"])), 1))
+    client.enqueue(unpartitioned(records(["v"])), 1)
     assert flush(client) == []
     gc.disable()  # types are collected only by it
     try:
         before = set(ctypes.Array.__subclasses__())
-        client.enqueue(MessageBatch(unpartitioned(records(["v"] * 1234)), 2))
+        client.enqueue(unpartitioned(records(["v"] * 1234)), 2)
         assert flush(client) == []
         assert set(ctypes.Array.__subclasses__()) == before
     finally:
@@ -469,7 +439,7 @@ def test_a_key_goes_to_the_same_partition_whoever_chooses_it(cluster, records):
     client = Client({"bootstrap.servers": cluster.bootstrap_servers, "partitioner": "murmur2"})
     chosen = []
     for partitioned in (unpartitioned(rows), group_by_partition(rows, 7, 0)):
-        assert client.enqueue(MessageBatch(partitioned, 1)) == []
+        assert client.enqueue(partitioned, 1) == []
         assert flush(client) == []
     messages = read(cluster.bootstrap_servers, "seven", 1400, partitions=7)
     for value in (str(i).encode() for i in range(700)):
@@ -479,16 +449,13 @@ def test_a_key_goes_to_the_same_partition_whoever_chooses_it(cluster, records):
     assert client.close(Deadline(5))
 
 
-def test_groups_cut_by_a_full_queue_keep_the_order_in_each_partition(cluster, records):
+def test_records_keep_their_order_in_each_partition(cluster, records):
     cluster.create_topic("three", partitions=3)
-    settings = {"bootstrap.servers": cluster.bootstrap_servers}
-    client = Client({**settings, "queue.buffering.max.messages": "70"})
+    client = Client({"bootstrap.servers": cluster.bootstrap_servers})
     keys = pa.array([str(i % 11) for i in range(1000)])
     rows = records([str(i) for i in range(1000)], topic="three", key=keys)
-    batch = MessageBatch(group_by_partition(rows, 3, 0), 1)
-    while batch.enqueued < 1000:
-        client.enqueue(batch)
-        flush(client)
+    assert client.enqueue(group_by_partition(rows, 3, 0), 1) == []
+    assert flush(client) == []
     messages = read(cluster.bootstrap_servers, "three", 1000, partitions=3)
     assert sorted(int(m.value()) for m in messages) == list(range(1000))
     for partition in range(3):
@@ -502,11 +469,11 @@ def test_a_group_for_a_missing_partition_is_rejected_and_the_others_arrive(
     client, cluster, records
 ):
     cluster.create_topic("one")
-    client.enqueue(MessageBatch(group_by_partition(records(["first"], topic="one"), 1, 0), 1))
+    client.enqueue(group_by_partition(records(["first"], topic="one"), 1, 0), 1)
     assert flush(client) == []
     partitions = pa.array([0, 5, 0], pa.int32())
     rows = records(["a", "b", "c"], topic="one", partition=partitions)
-    rejected = client.enqueue(MessageBatch(group_by_partition(rows, 1, 0), 1))
+    rejected = client.enqueue(group_by_partition(rows, 1, 0), 1)
     assert [(i, error_name(code)) for i, code in rejected] == [(1, "_UNKNOWN_PARTITION")]
     assert flush(client) == []
     values = [m.value() for m in read(cluster.bootstrap_servers, "one", 3)]

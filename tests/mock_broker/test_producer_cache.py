@@ -116,16 +116,16 @@ def test_a_producer_with_records_left_is_not_kept(cache, options, records):
 
 def test_a_task_that_fails_for_another_reason_drops_its_records(cache, options, records):
     made = options(kafka_bootstrap_servers="127.0.0.1:1")
-    deliveries = []
+    sends = []
 
     def task():
         with cache.borrow(made) as borrowed:
-            deliveries.append(borrowed.producer.send(records(["v"] * 10)))
+            sends.append(borrowed.producer.send(records(["v"] * 10)))
             raise KeyError
 
     with pytest.raises(KeyError):
         task()
-    assert deliveries[0].delivery.total_failed == 10
+    assert sends[0].send.total_failed == 10
 
 
 def test_what_is_kept_for_failed_configurations_is_bounded(cache, options):

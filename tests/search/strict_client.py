@@ -17,8 +17,8 @@ import numpy as np
 
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import AcknowledgedRecords, FailedRecords
-from spark_kafka_sink.librdkafka.messages import MessageBatch, Rejection
-from spark_kafka_sink.records.partitioner import UNASSIGNED, group_by_partition
+from spark_kafka_sink.librdkafka.messages import Rejection
+from spark_kafka_sink.records.partitioner import UNASSIGNED, PartitionedRecords, group_by_partition
 from spark_kafka_sink.records.record_size import BATCH_OVERHEAD_BYTES, record_bytes
 
 _IN_FLIGHT = 5
@@ -26,7 +26,7 @@ _IN_FLIGHT = 5
 
 @dataclass(frozen=True)
 class QueuedRecord:
-    delivery_id: int
+    send_id: int
     position: int
     size: int
 
@@ -42,13 +42,12 @@ class StrictTopic:
 
 
 class StrictClient:
-    """A ``ProducerClient``. ``room``: how many messages may be unreported."""
+    """A ``ProducerClient``."""
 
     def __init__(
-        self, topics: Mapping[str, StrictTopic], random: Random, room: int, max_batch_bytes: int
+        self, topics: Mapping[str, StrictTopic], random: Random, max_batch_bytes: int
     ) -> None:
         self.topics = topics
-        self.room = room
         self.events: list[AcknowledgedRecords | FailedRecords] = []
         #: requests without an answer
         self.asked: list[tuple[str, ...]] = []
@@ -90,34 +89,31 @@ class StrictClient:
         return bool(self._unreported[topic])
 
     @contextmanager
-    def undivided(self, topic: str, partitions: Sequence[int]) -> Iterator[None]:
+    def paused(self, topic: str, partitions: Sequence[int]) -> Iterator[None]:
         held = {(topic, partition) for partition in partitions}
         assert not held & self._held
         self._held |= held
         yield
         self._held -= held
 
-    def enqueue(self, batch: MessageBatch) -> list[Rejection]:
-        records, topic = batch.partitioned.records, batch.partitioned.records.topic
+    def enqueue(self, partitioned: PartitionedRecords, send_id: int) -> list[Rejection]:
+        records, topic = partitioned.records, partitioned.records.topic
         assert self.is_sendable(topic), topic
         sizes = record_bytes(records).tolist()
-        partitions = self._partitions(batch)
-        while batch.enqueued < len(batch) and sum(self._unreported.values()) < self.room:
-            number = batch.enqueued
-            position = int(batch.partitioned.positions[number])
-            record = QueuedRecord(batch.delivery_id, position, sizes[number])
+        for size, position, partition in zip(
+            sizes, partitioned.positions.tolist(), self._partitions(partitioned), strict=True
+        ):
+            record = QueuedRecord(send_id, position, size)
             self._unreported[topic] += 1
             if self.topics[topic].is_known_to_client:
-                self._queues[topic, partitions[number]].append(record)
-                self._cut_at_random(topic, partitions[number])
+                self._queues[topic, partition].append(record)
+                self._cut_at_random(topic, partition)
             else:
-                self._unassigned[topic].append((partitions[number], record))
-            batch.enqueued += 1
+                self._unassigned[topic].append((partition, record))
         return []
 
-    def _partitions(self, batch: MessageBatch) -> list[int]:
+    def _partitions(self, partitioned: PartitionedRecords) -> list[int]:
         """Of each record: what the sink has chosen, or else what the client chooses."""
-        partitioned = batch.partitioned
         records = partitioned.records
         by_sink = np.repeat(partitioned.partitions, np.diff(partitioned.starts))
         own = group_by_partition(records, self.topics[records.topic].partitions, 0)
@@ -161,15 +157,15 @@ class StrictClient:
             state.log[partition] += batch
         by_delivery: defaultdict[int, list[int]] = defaultdict(list)
         for record in batch:
-            by_delivery[record.delivery_id].append(record.position)
+            by_delivery[record.send_id].append(record.position)
         self._unreported[topic] -= len(batch)
-        for delivery_id, positions in by_delivery.items():
+        for send_id, positions in by_delivery.items():
             if is_stored:
-                columns = (np.array([n]) for n in (delivery_id, partition, len(positions)))
+                columns = (np.array([n]) for n in (send_id, partition, len(positions)))
                 self.events.append(AcknowledgedRecords(*columns))
             else:
                 code, count = ErrorCode.MSG_SIZE_TOO_LARGE, len(positions)
-                failed = delivery_id, partition, code, False, count, tuple(sorted(positions))
+                failed = send_id, partition, code, False, count, tuple(sorted(positions))
                 self.events.append(FailedRecords(*failed))
 
     @property

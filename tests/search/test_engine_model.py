@@ -48,13 +48,10 @@ class Programs(RuleBasedStateMachine):
         partitions=st.tuples(st.integers(1, 3), st.integers(1, 3)),
         can_read_limits=st.booleans(),
         has_dead_letters=st.booleans(),
-        room=st.sampled_from([3, 12, 1_000]),
         buffer_bytes=st.sampled_from([2**20, 10**7]),
         random=st.randoms(use_true_random=False),
     )
-    def start(
-        self, limits, partitions, can_read_limits, has_dead_letters, room, buffer_bytes, random
-    ):
+    def start(self, limits, partitions, can_read_limits, has_dead_letters, buffer_bytes, random):
         self.can_read_limits = can_read_limits
         self.topics = {
             topic: StrictTopic(count, limit)
@@ -70,11 +67,11 @@ class Programs(RuleBasedStateMachine):
         producer = parse(options).producer
         self.limit_bytes = producer.buffer_memory_bytes
         self.clock = FakeClock()
-        self.client = StrictClient(self.topics, random, room, producer.client.max_batch_bytes)
+        self.client = StrictClient(self.topics, random, producer.client.max_batch_bytes)
         self.engine = Engine(producer, self.client, self.clock)
         self.client.is_sendable = lambda topic: self.engine.topics.partitions(topic) is not None
         self.pending = None
-        #: what was sent, by delivery: topic and sizes of its records
+        #: what was sent, by send: topic and sizes of its records
         self.sent = {}
 
     # --- the task --------------------------------------------------------------------------------
@@ -93,18 +90,19 @@ class Programs(RuleBasedStateMachine):
             "partition": pa.array(chosen[: len(sizes)], pa.int32()),
         }
         (records,) = split_by_topic(pa.record_batch(columns), topic, 0).records
-        request = self.engine.send(records)
-        alone = (record_bytes(records) + BATCH_OVERHEAD_BYTES).tolist()
-        self.sent[request.delivery.delivery_id] = request.delivery, topic, alone
-        self.pending = None if request.is_accepted else request
-        self.engine.send_due()
+        self.pending = records
+        self.send_again()
 
     @precondition(lambda self: self.pending is not None)
     @rule()
-    def proceed(self):
-        self.engine.proceed(self.pending)
-        if self.pending.is_accepted:
+    def send_again(self):
+        records = self.pending
+        send = self.engine.send(records)
+        if send is not None:
+            alone = (record_bytes(records) + BATCH_OVERHEAD_BYTES).tolist()
+            self.sent[send.send_id] = send, records.topic, alone
             self.pending = None
+        self.engine.send_due()
 
     # --- client and brokers ----------------------------------------------------------------------
 
@@ -166,8 +164,8 @@ class Programs(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded(self):
-        deliveries = self.engine.deliveries
-        assert deliveries._buffered_bytes <= self.limit_bytes or len(deliveries._batches) == 1
+        sends = self.engine.sends
+        assert sends._buffered_bytes <= self.limit_bytes or len(sends._batches) == 1
 
     def teardown(self):
         if not hasattr(self, "engine"):
@@ -175,10 +173,10 @@ class Programs(RuleBasedStateMachine):
         for topic in self.topics:
             self.client.learn(topic)
         for _ in range(STEPS_TO_THE_END):
-            if not self.engine.deliveries:
+            if not self.engine.sends:
                 break
             if self.pending is not None:
-                self.proceed()
+                self.send_again()
             if self.client.asked:
                 self.answer_about_topics()
             if self.client.asked_configurations:
@@ -192,30 +190,30 @@ class Programs(RuleBasedStateMachine):
         self.order_is_kept()
 
     def every_record_is_reported_once(self):
-        deliveries = self.engine.deliveries
-        assert not deliveries, "records are not reported"
-        assert deliveries._buffered_bytes == 0
-        for delivery, _, sizes in self.sent.values():
-            counts = delivery.acknowledged, delivery.total_failed, delivery.rejected
+        sends = self.engine.sends
+        assert not sends, "records are not reported"
+        assert sends._buffered_bytes == 0
+        for send, _, sizes in self.sent.values():
+            counts = send.acknowledged, send.total_failed, send.rejected
             assert sum(counts) == len(sizes), counts
 
     def only_bad_records_are_rejected(self):
         stored = Counter(
-            (record.delivery_id, record.position)
+            (record.send_id, record.position)
             for topic in TOPICS
             for log in self.topics[topic].log.values()
             for record in log
         )
-        for delivery_id, (_, topic, sizes) in self.sent.items():
+        for send_id, (_, topic, sizes) in self.sent.items():
             most = min(self.topics[topic].max_batch_bytes, MOST_BYTES)
             for position, size in enumerate(sizes):
                 is_good = size <= most
-                assert stored[delivery_id, position] == is_good, (delivery_id, position, size)
+                assert stored[send_id, position] == is_good, (send_id, position, size)
 
     def order_is_kept(self):
         for topic in TOPICS:
             for partition, log in self.topics[topic].log.items():
-                places = [(record.delivery_id, record.position) for record in log]
+                places = [(record.send_id, record.position) for record in log]
                 assert places == sorted(places), (topic, partition, places)
 
 

@@ -13,9 +13,9 @@ def acknowledged(*records: tuple[int, int, int]) -> AcknowledgedRecords:
 
 
 def reported(
-    delivery_id: int, partition: int, code: int, count: int, positions: tuple[int, ...] = ()
+    send_id: int, partition: int, code: int, count: int, positions: tuple[int, ...] = ()
 ) -> AcknowledgedRecords | FailedRecords:
     """``count`` records with one outcome; code 0: acknowledged."""
     if code == 0:
-        return acknowledged((delivery_id, partition, count))
-    return FailedRecords(delivery_id, partition, code, False, count, positions)
+        return acknowledged((send_id, partition, count))
+    return FailedRecords(send_id, partition, code, False, count, positions)

@@ -1,4 +1,4 @@
-"""A fake librdkafka client in plain Python: it accepts records while there is room."""
+"""A fake librdkafka client in plain Python: it accepts all records, and reports none itself."""
 
 from __future__ import annotations
 
@@ -7,49 +7,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from spark_kafka_sink.librdkafka.events import Event
-from spark_kafka_sink.librdkafka.messages import MessageBatch, Rejection
+from spark_kafka_sink.librdkafka.messages import Rejection
+from spark_kafka_sink.records.partitioner import PartitionedRecords
 
 
 class FakeClient:
     def __init__(self) -> None:
-        self.room = 1_000_000
-        self.rejects: dict[int, int] = {}  # delivery id -> error code of its first record
-        self.enqueued: list[tuple[int, int]] = []  # delivery id, number of the record
+        self.rejects: dict[int, int] = {}  # send -> error code of its first record
+        self.enqueued: list[PartitionedRecords] = []
         self.requests: list[tuple[list[str], float]] = []
         self.opened: list[str] = []
         self.connects = 0
         self.asked_configurations: list[str] = []
-        self.positions: list[tuple[int, int]] = []  # delivery id, position in its send
+        self.positions: list[tuple[int, int]] = []  # send, position in it
         self.unreported: Counter[str] = Counter()  # by topic
-        self.undivided_records = 0
-        self.ends_at_rejection = False
-        self.rejects_all = False  # records of such a delivery, not only its first
+        self.paused_records = 0
+        self.rejects_all = False  # records of such a send, not only its first
         self.events: list[Event] = []
         self.tokens: list[tuple[str, int, str, Mapping[str, str]]] = []
         self.token_failures: list[str] = []
 
-    def enqueue(self, batch: MessageBatch) -> list[Rejection]:
-        taken = min(self.room, len(batch) - batch.enqueued)
-        if self.ends_at_rejection and batch.enqueued == 0 and batch.delivery_id in self.rejects:
-            taken = 1
-        numbers = range(batch.enqueued, batch.enqueued + taken)
-        self.enqueued += [(batch.delivery_id, number) for number in numbers]
-        positions = batch.partitioned.positions[batch.enqueued : batch.enqueued + taken]
-        self.positions += [(batch.delivery_id, position) for position in positions.tolist()]
-        self.room -= taken
-        is_first = batch.enqueued == 0 and taken
-        batch.enqueued += taken
-        self.unreported[batch.partitioned.records.topic] += taken
-        if is_first and batch.delivery_id in self.rejects:
+    def enqueue(self, partitioned: PartitionedRecords, send_id: int) -> list[Rejection]:
+        positions = partitioned.positions.tolist()
+        self.enqueued.append(partitioned)
+        code, rejected = self.rejects.get(send_id), list[int]()
+        if code is not None:
             rejected = positions if self.rejects_all else positions[:1]
-            return [Rejection(int(p), self.rejects[batch.delivery_id]) for p in rejected]
-        return []
+        self.positions += [(send_id, position) for position in positions]
+        self.unreported[partitioned.records.topic] += len(positions)
+        return [Rejection(position, code or 0) for position in rejected]
 
     @contextmanager
-    def undivided(self, topic: str, partitions: Sequence[int]) -> Iterator[None]:
-        before = len(self.enqueued)
+    def paused(self, topic: str, partitions: Sequence[int]) -> Iterator[None]:
+        before = len(self.positions)
         yield
-        self.undivided_records += len(self.enqueued) - before
+        self.paused_records += len(self.positions) - before
 
     def fetch_metadata(self, topics: Sequence[str], timeout: float) -> None:
         self.requests.append((list(topics), timeout))

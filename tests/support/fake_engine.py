@@ -15,8 +15,8 @@ from spark_kafka_sink.config.added_settings import transactional
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.librdkafka.events import ConfigurationDescription, Event, TopicDescription
-from spark_kafka_sink.producer.deliveries import Delivery, SendRequest
 from spark_kafka_sink.producer.engine import Engine
+from spark_kafka_sink.producer.sends import Send
 from spark_kafka_sink.records.arrow import split_by_topic
 
 DLQ = "dlq"
@@ -35,25 +35,23 @@ class FakeEngine(Engine):
         super().__init__(options, self.client, self.clock)
         self._session = Session(lambda *_, **__: self.client, options.client, self.clock)
 
-    def send_values(self, topic: str, values: Sequence[str], **columns: Any) -> SendRequest:
+    def send_values(self, topic: str, values: Sequence[str], **columns: Any) -> Send:
+        """Send records, and what has become due by then; there is room for them."""
         batch = pa.record_batch({"value": pa.array(values), **columns})
         (records,) = split_by_topic(batch, topic, timestamp_column="timestamp").records
-        return self.send(records)
-
-    def deliver(self, topic: str, values: Sequence[str], **columns: Any) -> Delivery:
-        """Like ``send_values``, and what has become due by then."""
-        request = self.send_values(topic, values, **columns)
+        send = self.send(records)
+        assert send is not None
         self.send_due()
-        return request.delivery
+        return send
 
-    def sent(self, delivery: Delivery) -> list[int]:
-        """The positions of the delivery's records, in the order in which the client got them."""
-        return [at for number, at in self.client.positions if number == delivery.delivery_id]
+    def sent(self, send: Send) -> list[int]:
+        """The positions of the send's records, in the order in which the client got them."""
+        return [at for number, at in self.client.positions if number == send.send_id]
 
     @property
     def dead(self) -> dict[tuple[str, str], int]:
         """The dead letters, by topic and error."""
-        return dict(self.deliveries.report.dead_letters)
+        return dict(self.sends.report.dead_letters)
 
     def answer(self, *events: Event) -> None:
         """Handle events of the client."""
@@ -69,12 +67,12 @@ class FakeEngine(Engine):
             self.answer(ConfigurationDescription(topic, 0, described))
 
     def report(
-        self, delivery: Delivery, positions: Sequence[int], code: int = 0, partition: int = 0
+        self, send: Send, positions: Sequence[int], code: int = 0, partition: int = 0
     ) -> None:
         """librdkafka's report on records of one partition."""
-        self.client.unreported[delivery.topic] -= len(positions)
+        self.client.unreported[send.topic] -= len(positions)
         rejected = tuple(positions) if code else ()
-        self.answer(reported(delivery.delivery_id, partition, code, len(positions), rejected))
+        self.answer(reported(send.send_id, partition, code, len(positions), rejected))
 
 
 def dead_letter_engine(transaction: str | None = None, **settings: str) -> FakeEngine:

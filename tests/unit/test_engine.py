@@ -35,62 +35,58 @@ def send(engine, topic="t", count=3):
 
 def test_records_without_metadata_are_accepted_and_leave_when_it_arrives(engine):
     request = send(engine)
-    assert (request.is_accepted, request.enqueued) == (True, 0)
+    assert engine.sent(request) == []
     assert engine.client.requests[0][0] == ["t"]
     engine.answer(known())
-    assert request.is_enqueued
+    assert engine.sent(request) == [0, 1, 2]
     assert not engine.has_buffered_records
 
 
 def test_records_of_a_topic_with_metadata_leave_at_once(engine):
     send(engine)
     engine.answer(known())
-    assert send(engine).is_enqueued
+    assert engine.sent(send(engine)) == [0, 1, 2]
     assert len(engine.client.requests) == 1
 
 
-def test_records_leave_in_the_order_of_the_sends_even_if_the_queue_was_full(engine):
+def test_records_that_waited_for_metadata_leave_in_the_order_of_the_sends(engine):
     first, second = send(engine, count=5), send(engine, count=2)
-    engine.client.room = 3
     engine.answer(known())
     third = send(engine, count=1)
-    assert third.is_accepted
-    assert (first.enqueued, second.enqueued, third.enqueued) == (3, 0, 0)
-    engine.client.room = 100
-    engine.send_due()
-    ids = [request.delivery.delivery_id for request in (first, second, third)]
+    ids = [request.send_id for request in (first, second, third)]
     expected = [(ids[0], n) for n in range(5)] + [(ids[1], n) for n in range(2)] + [(ids[2], 0)]
     assert engine.client.positions == expected
 
 
-def test_a_full_queue_accepts_the_first_records_of_a_topic_with_metadata(engine):
-    send(engine, count=1)
+def test_a_send_is_accepted_whole_or_not_at_all():
+    engine = FakeEngine(**{"kafka.buffer.memory": str(2**20)})
+    (large,) = split_by_topic(pa.record_batch({"value": ["v" * 700_000]}), "t").records
+    (other,) = split_by_topic(pa.record_batch({"value": ["v" * 200_000] * 2}), "t").records
+    first = engine.send(large)
     engine.answer(known())
-    engine.client.room = 2
-    request = send(engine, count=5)
-    assert (request.delivery.accepted, request.is_accepted) == (2, False)
-    engine.client.room = 100
-    engine.proceed(request)
-    assert request.is_accepted
+    assert engine.send(other) is None
+    assert sum(engine.sends.report.sent_records.values()) == 1
+    engine.report(first, [0])
+    second = engine.send(other)
+    assert engine.sent(second) == [0, 1]
+
+
+def test_the_metadata_of_a_topic_is_requested_while_its_records_wait_for_room():
+    engine = FakeEngine(**{"kafka.buffer.memory": str(2**20)})
+    engine.send_values("t", ["v" * 700_000])
+    (other,) = split_by_topic(pa.record_batch({"value": ["v" * 700_000]}), "u").records
+    assert engine.send(other) is None
+    engine.send_due()
+    assert [topics for topics, _ in engine.client.requests] == [["t"], ["u"]]
 
 
 def test_a_record_that_the_client_rejects_fails_alone(engine):
     engine.client.rejects[1] = ErrorCode.MSG_SIZE_TOO_LARGE
     request = send(engine)
     engine.answer(known())
-    assert request.delivery.failed == {(-1, ErrorCode.MSG_SIZE_TOO_LARGE): 1}
-    engine.report(request.delivery, [0, 1])
-    assert request.delivery.is_complete
-
-
-def test_records_wait_if_metadata_is_lost_again_before_there_is_room(engine):
-    request = send(engine, count=5)
-    engine.client.room = 0
-    engine.answer(known())
-    engine.answer(unknown())
-    engine.client.room = 100
-    engine.send_due()
-    assert request.enqueued == 0
+    assert request.failed == {(-1, ErrorCode.MSG_SIZE_TOO_LARGE): 1}
+    engine.report(request, [0, 1])
+    assert request.is_complete
 
 
 def test_the_first_request_opens_its_topics_so_that_the_client_requests_them_while_connecting(
@@ -111,10 +107,10 @@ def test_a_missing_topic_with_records_is_opened_so_that_brokers_create_it(engine
 
 
 def test_a_request_without_an_answer_delegates_the_records_and_extends_the_timeout(engine):
-    request = send(engine)
+    send(engine)
     engine.answer(RequestFailed(ErrorCode.TRANSPORT, ("t",)))
-    assert request.is_enqueued
-    assert request.messages.partitioned.partitions.tolist() == [-1]
+    (passed,) = engine.client.enqueued
+    assert passed.partitions.tolist() == [-1]
     for _ in range(4):
         engine.clock.now += 2
         engine.send_due()
@@ -126,7 +122,7 @@ def test_a_request_without_an_answer_changes_nothing_for_the_topics_of_another_o
     send(engine, "t")
     other = send(engine, "u")
     engine.answer(RequestFailed(ErrorCode.TRANSPORT, ("t",)))
-    assert other.enqueued == 0  # not delegated: its own request may still be answered
+    assert engine.sent(other) == []  # not delegated: its own request may still be answered
     engine.clock.now += 10
     engine.send_due()
     assert [topics for topics, _ in engine.client.requests] == [["t"], ["u"], ["t"]]
@@ -139,15 +135,15 @@ def test_a_lost_broker_makes_all_metadata_stale(engine):
     engine.client.requests.clear()
     engine.answer(BrokerError(ErrorCode.TRANSPORT, "connection reset"))
     assert engine.client.requests[0][0] == ["t", "u"]
-    assert engine.deliveries.report.broker_error == "connection reset"
+    assert engine.sends.report.broker_error == "connection reset"
 
 
 def test_the_reason_why_a_broker_was_lost_is_kept_when_all_are_down(engine):
     engine.answer(BrokerError(ErrorCode.ALL_BROKERS_DOWN, "1/1 brokers are down"))
-    assert engine.deliveries.report.broker_error == "1/1 brokers are down"
+    assert engine.sends.report.broker_error == "1/1 brokers are down"
     engine.answer(BrokerError(ErrorCode.TRANSPORT, "connection refused"))
     engine.answer(BrokerError(ErrorCode.ALL_BROKERS_DOWN, "1/1 brokers are down"))
-    assert engine.deliveries.report.broker_error == "connection refused"
+    assert engine.sends.report.broker_error == "connection refused"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +155,7 @@ def test_a_failure_that_shows_stale_metadata_fetches_it_again(engine, code, is_s
     request = send(engine)
     engine.answer(known())
     engine.client.requests.clear()
-    engine.report(request.delivery, [0, 1, 2], code)
+    engine.report(request, [0, 1, 2], code)
     assert bool(engine.client.requests) == is_stale
 
 
@@ -169,7 +165,7 @@ def test_a_topic_is_forgotten_after_its_last_records_were_reported(engine):
     engine.clock.now += 100
     engine.send_due()
     assert engine.topics.live() == ["t"]
-    engine.report(request.delivery, [0, 1, 2])
+    engine.report(request, [0, 1, 2])
     engine.clock.now += 59
     engine.send_due()
     assert engine.topics.live() == ["t"]
@@ -181,8 +177,8 @@ def test_a_topic_is_forgotten_after_its_last_records_were_reported(engine):
 def test_records_that_await_metadata_fail_as_unsent_when_all_are_dropped(engine):
     request = send(engine)
     engine.abort()
-    assert request.delivery.is_complete
-    assert engine.deliveries.report.unsent_records == 3
+    assert request.is_complete
+    assert engine.sends.report.unsent_records == 3
     assert not engine.has_buffered_records
 
 
@@ -193,22 +189,22 @@ def test_an_empty_send_is_complete_at_once_even_if_its_topic_is_missing(engine):
     (records,) = split_by_topic(pa.record_batch({"value": pa.array([], pa.string())}), "t").records
     request = engine.send(records)
     engine.answer(unknown())
-    assert request.delivery.is_complete
+    assert request.is_complete
     assert not engine.has_buffered_records
-    assert not engine.deliveries
+    assert not engine.sends
 
 
 def test_a_dead_letter_of_a_rejection_reported_during_the_end_counts_as_never_sent():
     engine = dead_letter_engine()
-    delivery = engine.deliver("t", ["a"])
+    delivery = engine.send_values("t", ["a"])
     engine.know("t", DLQ)
     assert engine.sent(delivery) == [0]
     engine.abort()
-    engine.on_events([reported(delivery.delivery_id, 0, ErrorCode.INVALID_RECORD, 1, (0,))])
+    engine.on_events([reported(delivery.send_id, 0, ErrorCode.INVALID_RECORD, 1, (0,))])
     engine.fail_unreported()
-    report = engine.deliveries.collect_report()
+    report = engine.sends.collect_report()
     assert (report.unsent_records, report.possibly_persisted_records) == (1, 0)
-    assert not engine.deliveries
+    assert not engine.sends
 
 
 class CountingDict(dict):

@@ -11,7 +11,7 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeliveryFailed, MetadataTimeout, TopicUnavailable
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.producer import error_messages
-from spark_kafka_sink.producer.deliveries import Delivery
+from spark_kafka_sink.producer.sends import Send
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.transactions.offset_calls import BrokerWait
 
@@ -21,7 +21,7 @@ REPORT = DeliveryReport(broker_error="connection refused")
 
 
 def failed_delivery(partition, code):
-    return Delivery(1, "t", accepted=1, is_closed=True, failed=Counter({(partition, code): 1}))
+    return Send(1, "t", 1, failed=Counter({(partition, code): 1}))
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ CLASSES = [
     if issubclass(thing, BaseException)
 ]
 FIELDS = {
-    BufferExhausted: {"accepted_rows": 7},
     InvalidOption: {"option": "topic"},
     DeliveryFailed: {"topic": "flights", "partition": -1, "code": "_MSG_TIMED_OUT"},
     MetadataTimeout: {"topic": "flights"},

@@ -103,7 +103,7 @@ def engine():
 
 
 def test_records_wait_for_the_topics_configuration(engine):
-    delivery = engine.deliver("t", ["a"])
+    delivery = engine.send_values("t", ["a"])
     engine.answer(TopicDescription("t", 0, 1, (0,)))
     assert engine.sent(delivery) == []
     assert engine.client.asked_configurations == ["t"]
@@ -112,14 +112,14 @@ def test_records_wait_for_the_topics_configuration(engine):
 
 
 def test_a_configuration_that_may_not_be_read_limits_nothing(engine):
-    delivery = engine.deliver("t", ["a"])
+    delivery = engine.send_values("t", ["a"])
     engine.answer(TopicDescription("t", 0, 1, (0,)))
     engine.answer(ConfigurationDescription("t", ErrorCode.REQUEST_TIMED_OUT, {}))
     assert engine.sent(delivery) == [0]
 
 
 def test_a_configuration_without_an_answer_leaves_the_topics_of_other_requests_waiting(engine):
-    first, second = engine.deliver("t", ["a"]), engine.deliver("u", ["b"])
+    first, second = engine.send_values("t", ["a"]), engine.send_values("u", ["b"])
     engine.answer(TopicDescription("t", 0, 1, (0,)))
     engine.answer(TopicDescription("u", 0, 1, (0,)))
     engine.answer(ConfigurationDescription("t", ErrorCode.REQUEST_TIMED_OUT, {}))
@@ -127,7 +127,7 @@ def test_a_configuration_without_an_answer_leaves_the_topics_of_other_requests_w
 
 
 def test_records_that_the_brokers_would_reject_are_not_sent(engine):
-    delivery = engine.deliver("t", ["a", "b", "c"], key=pa.array(["k", None, "l"]))
+    delivery = engine.send_values("t", ["a", "b", "c"], key=pa.array(["k", None, "l"]))
     engine.know("t", DLQ, cleanup_policy="compact")
     assert engine.sent(delivery) == [0, 2]
     assert engine.dead == {("t", "INVALID_RECORD"): 1}
@@ -135,7 +135,7 @@ def test_records_that_the_brokers_would_reject_are_not_sent(engine):
 
 def test_records_larger_than_the_client_may_send_are_not_sent():
     engine = dead_letter_engine(**{"kafka.max.request.size": "2000"})
-    delivery = engine.deliver("t", ["a", "x" * 2000, "c"])
+    delivery = engine.send_values("t", ["a", "x" * 2000, "c"])
     engine.know("t", DLQ)
     assert engine.sent(delivery) == [0, 2]
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
@@ -154,20 +154,20 @@ LARGE = ["x" * 1_010_000]
 
 def test_limits_are_fetched_again_at_the_maximum_age_while_records_go_on():
     engine = dead_letter_engine()
-    delivery = engine.deliver("t", ["a"])
+    delivery = engine.send_values("t", ["a"])
     engine.know("t", max_message_bytes=LIMIT)
     engine.report(delivery, [0])
     assert asked_again(engine) == ["t"]
     engine.clock.now += MAX_AGE_MS / 1000 - 1
-    assert engine.sent(engine.deliver("t", ["b"])) == [0]
+    assert engine.sent(engine.send_values("t", ["b"])) == [0]
     assert asked_again(engine) == []
     engine.clock.now += 1
     for value in "cd":
         engine.clock.now += 2
-        assert engine.sent(engine.deliver("t", [value])) == [0]
+        assert engine.sent(engine.send_values("t", [value])) == [0]
     assert asked_again(engine) == ["t"]  # once, and nothing waited for the answer
     engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": "1100000"}))
-    assert engine.sent(engine.deliver("t", LARGE)) == [0]
+    assert engine.sent(engine.send_values("t", LARGE)) == [0]
     assert engine.dead == {}
 
 
@@ -180,7 +180,7 @@ def old_limit(request):
 def engine_with_old_limits(old_limit):
     """A topic whose limits reject records of LARGE, and have been known for some time."""
     engine = dead_letter_engine()
-    delivery = engine.deliver("t", ["a"])
+    delivery = engine.send_values("t", ["a"])
     engine.know("t", DLQ, max_message_bytes=old_limit)
     engine.report(delivery, [0])
     engine.clock.now += RECENT_SECONDS + 1
@@ -192,8 +192,8 @@ def test_a_record_that_old_limits_reject_waits_for_new_ones_and_is_sent_if_they_
     engine_with_old_limits,
 ):
     engine = engine_with_old_limits
-    first, second = engine.deliver("t", LARGE), engine.deliver("t", ["b"])
-    assert (first.accepted, engine.sent(first), engine.sent(second)) == (1, [], [])
+    first, second = engine.send_values("t", LARGE), engine.send_values("t", ["b"])
+    assert (engine.sent(first), engine.sent(second)) == ([], [])
     assert asked_again(engine) == ["t"]
     engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": "1100000"}))
     assert (engine.sent(first), engine.sent(second)) == ([0], [0])
@@ -204,24 +204,24 @@ def test_a_record_is_a_dead_letter_once_new_limits_reject_it_too_and_recent_ones
     engine_with_old_limits, old_limit
 ):
     engine = engine_with_old_limits
-    first = engine.deliver("t", LARGE)
+    first = engine.send_values("t", LARGE)
     engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": old_limit}))
     assert first.is_complete
     asked_again(engine)
     engine.clock.now += RECENT_SECONDS
-    assert engine.deliver("t", LARGE).is_complete
+    assert engine.send_values("t", LARGE).is_complete
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 2}
     assert "t" not in asked_again(engine)
 
 
 def test_old_limits_hold_up_no_record_that_they_allow_and_no_other_topic(engine_with_old_limits):
     engine = engine_with_old_limits
-    small = engine.deliver("t", ["b"])
+    small = engine.send_values("t", ["b"])
     assert engine.sent(small) == [0]
     assert asked_again(engine) == []
     engine.report(small, [0])
-    engine.deliver("t", LARGE)
-    other = engine.deliver("u", ["c"])
+    engine.send_values("t", LARGE)
+    other = engine.send_values("u", ["c"])
     engine.know("u")
     assert engine.sent(other) == [0]
 
@@ -230,30 +230,30 @@ def test_old_limits_hold_up_no_other_topic_that_becomes_sendable_at_the_same_tim
     engine_with_old_limits,
 ):
     engine = engine_with_old_limits
-    before = engine.deliver("u", ["a"])
+    before = engine.send_values("u", ["a"])
     engine.know("u")
     engine.report(before, [0])
     for topic in "tu":
         engine.answer(TopicDescription(topic, ErrorCode.LEADER_NOT_AVAILABLE, 0, ()))
-    large, other = engine.deliver("t", LARGE), engine.deliver("u", ["b"])
+    large, other = engine.send_values("t", LARGE), engine.send_values("u", ["b"])
     engine.answer(*(TopicDescription(topic, 0, 1, (0,)) for topic in "tu"))
     assert (engine.sent(large), engine.sent(other)) == ([], [0])
 
 
 def test_nobody_is_asked_about_records_that_the_client_may_not_send():
     engine = dead_letter_engine(**{"kafka.max.request.size": "2000"})
-    engine.deliver("t", ["a"])
+    engine.send_values("t", ["a"])
     engine.know("t", DLQ)
     engine.clock.now += RECENT_SECONDS + 1
     asked_again(engine)
-    assert engine.deliver("t", LARGE).is_complete
+    assert engine.send_values("t", LARGE).is_complete
     assert "t" not in asked_again(engine)
 
 
 def test_old_limits_reject_no_record_of_a_delegated_topic(engine_with_old_limits):
     engine = engine_with_old_limits
     engine.answer(TopicDescription("t", ErrorCode.LEADER_NOT_AVAILABLE, 0, ()))
-    large = engine.deliver("t", LARGE)
+    large = engine.send_values("t", LARGE)
     engine.answer(RequestFailed(ErrorCode.TIMED_OUT, ("t",)))
     assert engine.sent(large) == [0]
     assert engine.dead == {}
@@ -262,7 +262,7 @@ def test_old_limits_reject_no_record_of_a_delegated_topic(engine_with_old_limits
 @pytest.mark.parametrize("code", [ErrorCode.TIMED_OUT, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
 def test_the_brokers_decide_if_old_limits_are_not_confirmed(engine_with_old_limits, code):
     engine = engine_with_old_limits
-    first = engine.deliver("t", LARGE)
+    first = engine.send_values("t", LARGE)
     assert engine.sent(first) == []
     engine.answer(ConfigurationDescription("t", code, {}))
     assert engine.sent(first) == [0]
@@ -278,15 +278,15 @@ def test_the_wait_for_new_limits_is_not_at_the_expense_of_the_wait_for_metadata(
     engine_with_old_limits,
 ):
     engine = engine_with_old_limits
-    engine.deliver("t", LARGE)
-    later = engine.deliver("t", ["b"])
+    engine.send_values("t", LARGE)
+    later = engine.send_values("t", ["b"])
     engine.clock.now += 1
     assert engine.topics.waits.first_failure(0.5) is None
     assert engine.sent(later) == []
 
 
 def test_new_limits_are_asked_for_as_soon_as_the_topic_has_metadata_again(engine):
-    delivery = engine.deliver("t", ["a", "b"])
+    delivery = engine.send_values("t", ["a", "b"])
     engine.know("t")
     asked_again(engine)
     engine.answer(TopicDescription("t", ErrorCode.LEADER_NOT_AVAILABLE, 0, ()))
@@ -299,11 +299,11 @@ def test_new_limits_are_asked_for_as_soon_as_the_topic_has_metadata_again(engine
 
 
 def test_records_without_a_key_are_sent_when_a_topic_is_no_longer_compacted(engine):
-    first = engine.deliver("t", ["a"])
+    first = engine.send_values("t", ["a"])
     engine.know("t", cleanup_policy="compact")
     assert first.is_complete
     engine.clock.now += RECENT_SECONDS + 1
-    second = engine.deliver("t", ["b", "c"])
+    second = engine.send_values("t", ["b", "c"])
     assert engine.sent(second) == []
     engine.answer(ConfigurationDescription("t", 0, {"cleanup.policy": "delete"}))
     assert engine.sent(second) == [0, 1]
@@ -315,6 +315,6 @@ def test_in_a_transaction_records_that_limits_reject_become_dead_letters():
     engine.prefetch(["t", DLQ])
     engine.know(DLQ)
     engine.know("t", max_message_bytes="1000")
-    delivery = engine.deliver("t", ["a", "v" * 2000, "b"])
+    delivery = engine.send_values("t", ["a", "v" * 2000, "b"])
     assert engine.sent(delivery) == [0, 2]
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}

@@ -13,7 +13,7 @@ from spark_kafka_sink.librdkafka.events import (
     RequestFailed,
     TopicDescription,
 )
-from spark_kafka_sink.producer.deliveries import TooLarge
+from spark_kafka_sink.producer.sends import TooLarge
 
 TOO_LARGE = ErrorCode.MSG_SIZE_TOO_LARGE
 #: a record's value; ten of these records do not fit into a batch of the client
@@ -28,7 +28,7 @@ def engine():
 
 def sent(engine, *requests):
     """The positions of each request's records, in the order in which the client got them."""
-    return [engine.sent(request.delivery) for request in requests]
+    return [engine.sent(request) for request in requests]
 
 
 def described(partitions=1, topic="t"):
@@ -43,10 +43,10 @@ def test_the_first_batch_is_alone_and_all_others_follow_once_it_is_accepted(engi
     first, second = engine.send_values("t", [LARGE] * 10), engine.send_values("t", [LARGE] * 10)
     engine.answer(described())
     assert sent(engine, first, second) == [list(range(8)), []]
-    engine.report(first.delivery, range(8))
+    engine.report(first, range(8))
     assert sent(engine, first, second) == [list(range(10)), list(range(10))]
     third = engine.send_values("t", [LARGE] * 10)
-    assert third.is_enqueued
+    assert engine.sent(third) == list(range(10))
     assert engine.client.asked_configurations == ["t"]
 
 
@@ -55,7 +55,7 @@ def test_a_batch_of_a_topic_that_went_away_says_nothing_about_larger_ones(engine
     lost = engine.send_values("t", [LARGE] * 8)
     engine.answer(described())
     engine.answer(limits(FORBIDDEN))
-    engine.report(lost.delivery, range(8), code)
+    engine.report(lost, range(8), code)
     first, second = engine.send_values("t", [LARGE] * 8), engine.send_values("t", [LARGE] * 8)
     engine.answer(described())
     assert sent(engine, first, second) == [list(range(8)), []]
@@ -75,7 +75,7 @@ def test_limits_that_may_not_be_read_are_asked_for_once_and_the_first_batch_is_a
     engine.answer(described())
     engine.answer(limits(FORBIDDEN))
     assert sent(engine, first, second) == [list(range(8)), []]
-    engine.report(first.delivery, range(8))
+    engine.report(first, range(8))
     assert sent(engine, first, second) == [list(range(10)), list(range(10))]
     assert engine.client.asked_configurations == ["t"]
 
@@ -99,22 +99,22 @@ def test_limits_below_the_first_batch_hold_all_others_until_it_is_reported_and_s
     engine.answer(described())
     engine.answer(limits(**{"max.message.bytes": "300000"}))
     assert sent(engine, first, second) == [list(range(8)), []]
-    engine.report(first.delivery, range(8), TOO_LARGE)
+    engine.report(first, range(8), TOO_LARGE)
     engine.client.positions.clear()
     engine.answer(limits(**{"max.message.bytes": "300000"}))
     for start in range(0, 8, 2):
         part = [start, start + 1]
         assert sent(engine, first, second) == [part, []]
         engine.client.positions.clear()
-        engine.report(first.delivery, part)
+        engine.report(first, part)
     assert sent(engine, second) == [[0, 1]]
 
 
 def test_small_batches_are_not_held_up_before_brokers_have_accepted_any(engine):
     engine.prefetch(["t"])
     engine.answer(described())
-    assert all(engine.send_values("t", ["v" * 100]).is_enqueued for _ in range(50))
-    assert engine.client.undivided_records == 0
+    assert all(engine.sent(engine.send_values("t", ["v" * 100])) == [0] for _ in range(50))
+    assert engine.client.paused_records == 0
     assert engine.client.asked_configurations == []
 
 
@@ -122,14 +122,14 @@ def test_one_batch_that_is_larger_than_before_leaves_undivided_and_then_all_are_
     engine.prefetch(["t"])
     engine.answer(described())
     first = engine.send_values("t", [LARGE] * 2)
-    assert engine.client.undivided_records == 2
-    engine.report(first.delivery, range(2))
+    assert engine.client.paused_records == 2
+    engine.report(first, range(2))
     sends = [engine.send_values("t", ["v" * 100_000]) for _ in range(4)]
-    assert [send.is_enqueued for send in sends] == [True, True, True, False]
-    assert engine.client.undivided_records == 3
+    assert sent(engine, *sends) == [[0], [0], [0], []]
+    assert engine.client.paused_records == 3
     for send in sends[:3]:
-        engine.report(send.delivery, [0])
-    assert sends[3].is_enqueued
+        engine.report(send, [0])
+    assert engine.sent(sends[3]) == [0]
 
 
 @pytest.mark.parametrize(
@@ -147,29 +147,29 @@ def test_a_rejected_batch_is_sent_again_in_parts_and_before_later_records(
     request, later = (engine.send_values("t", [LARGE] * count) for count in (10, 2))
     engine.answer(described())
     engine.client.positions.clear()
-    engine.report(request.delivery, range(8), TOO_LARGE)
+    engine.report(request, range(8), TOO_LARGE)
     assert engine.client.asked_configurations == ["t"]
     assert sent(engine, request) == [[]]  # they wait for the answer
-    engine.client.undivided_records = 0
+    engine.client.paused_records = 0
     engine.answer(answer)
     for part in parts:
         assert sent(engine, request, later) == [part, []]
         engine.client.positions.clear()
-        engine.report(request.delivery, part)
+        engine.report(request, part)
     assert sent(engine, later) == [[0, 1]]
-    assert engine.client.undivided_records == undivided
+    assert engine.client.paused_records == undivided
     assert engine.client.asked_configurations == ["t"]
-    assert engine.deliveries.first_failed is None
+    assert engine.sends.first_failed is None
 
 
 def test_later_batches_of_a_topic_are_small_too_even_if_its_limits_may_not_be_read(engine):
     request = engine.send_values("t", [LARGE] * 8)
     engine.answer(described())
-    engine.report(request.delivery, range(8), TOO_LARGE)
+    engine.report(request, range(8), TOO_LARGE)
     engine.answer(limits(FORBIDDEN))
-    engine.report(request.delivery, range(4), TOO_LARGE)
+    engine.report(request, range(4), TOO_LARGE)
     for part in ([0, 1], [2, 3], [4, 5], [6, 7]):
-        engine.report(request.delivery, part)
+        engine.report(request, part)
     later = engine.send_values("t", [LARGE] * 4)
     engine.send_due()
     assert sent(engine, later) == [[0, 1]]
@@ -183,7 +183,7 @@ def test_rejected_batches_of_several_partitions_are_sent_again_side_by_side(engi
     engine.client.positions.clear()
     engine.client.unreported["t"] -= 16
     even, odd = tuple(range(0, 16, 2)), tuple(range(1, 16, 2))
-    ids = request.delivery.delivery_id
+    ids = request.send_id
     engine.answer(*(reported(ids, p, TOO_LARGE, 8, at) for p, at in enumerate((even, odd))))
     engine.answer(limits(FORBIDDEN))
     assert sent(engine, request) == [[0, 2, 4, 6, 1, 3, 5, 7]]
@@ -193,26 +193,26 @@ def test_a_batch_with_a_bad_timestamp_is_halved_until_that_record_fails_alone(en
     request = engine.send_values("t", ["v"] * 4)
     engine.answer(described())
     for rejected in ([0, 1, 2, 3], [0, 1], [1]):
-        engine.report(request.delivery, rejected, ErrorCode.INVALID_TIMESTAMP)
+        engine.report(request, rejected, ErrorCode.INVALID_TIMESTAMP)
         engine.answer(limits(FORBIDDEN))
         if rejected == [0, 1]:
-            engine.report(request.delivery, [0])
-    assert request.delivery.failed == {(0, ErrorCode.INVALID_TIMESTAMP): 1}
+            engine.report(request, [0])
+    assert request.failed == {(0, ErrorCode.INVALID_TIMESTAMP): 1}
 
 
 def test_a_record_that_is_too_large_for_known_limits_fails_without_being_sent(engine):
     request = engine.send_values("t", [LARGE] * 8)
     engine.answer(described())
-    engine.report(request.delivery, range(8), TOO_LARGE)
+    engine.report(request, range(8), TOO_LARGE)
     engine.answer(limits(**{"max.message.bytes": "300000"}))
     for first in range(0, 8, 2):
-        engine.report(request.delivery, [first, first + 1])
+        engine.report(request, [first, first + 1])
     bad = engine.send_values("t", ["a", 3 * LARGE])
     engine.send_due()
     assert sent(engine, bad) == [[0]]
-    assert bad.delivery.failed == {(0, TOO_LARGE): 1}
+    assert bad.failed == {(0, TOO_LARGE): 1}
     size = 360_072  # value, 11 bytes of the record, 61 of the batch
-    assert bad.delivery.too_large == TooLarge(1, size, 300_000, is_batch=False)
+    assert bad.too_large == TooLarge(1, size, 300_000, is_batch=False)
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_a_transaction_knows_the_limits_before_it_sends(transactional):
     assert sent(engine, request) == [[]]
     engine.answer(limits(**{"max.message.bytes": "300000"}))
     assert sent(engine, request) == [[0, 1]]
-    engine.report(request.delivery, [0, 1])
+    engine.report(request, [0, 1])
     assert sent(engine, request) == [[0, 1, 2, 3]]
 
 
@@ -235,10 +235,10 @@ def test_a_rejected_batch_of_a_transaction_is_not_sent_again(transactional):
     engine = transactional
     request = engine.send_values("t", [LARGE] * 4)
     engine.answer(described(), limits(FORBIDDEN))
-    engine.report(request.delivery, range(4), TOO_LARGE)
-    assert request.delivery.failed == {(0, TOO_LARGE): 4}
-    assert request.delivery.too_large.limit_bytes is None
-    assert request.delivery.too_large.is_batch
+    engine.report(request, range(4), TOO_LARGE)
+    assert request.failed == {(0, TOO_LARGE): 4}
+    assert request.too_large.limit_bytes is None
+    assert request.too_large.is_batch
 
 
 @pytest.mark.parametrize("code", [TOO_LARGE, ErrorCode.INVALID_TIMESTAMP])
@@ -250,53 +250,14 @@ def test_the_only_record_of_its_send_in_a_rejected_batch_is_sent_again_alone(eng
     small, large = (engine.send_values("t", ["v" * size]) for size in (10_000, 95_000))
     engine.client.positions.clear()
     engine.client.unreported["t"] -= 2
-    engine.answer(*(reported(s.delivery.delivery_id, 0, code, 1, (0,)) for s in (small, large)))
+    engine.answer(*(reported(s.send_id, 0, code, 1, (0,)) for s in (small, large)))
     engine.answer(answer)
     assert sent(engine, small, large) == [[0], []]
-    engine.report(small.delivery, [0])
+    engine.report(small, [0])
     assert sent(engine, small, large) == [[0], [0]]
-    engine.report(large.delivery, [0], code)
-    assert small.delivery.failed == {}
-    assert large.delivery.failed == {(0, code): 1}
-
-
-def test_what_a_full_client_did_not_accept_of_a_large_request_awaits_reports_and_is_divided(engine):
-    """Otherwise the client would divide it, and brokers would accept the smaller end."""
-    request = engine.send_values("t", [LARGE] * 16)
-    engine.client.room = 3
-    engine.answer(described())
-    assert sent(engine, request) == [[0, 1, 2]]
-    engine.client.room = 100
-    engine.send_due()
-    assert sent(engine, request) == [[0, 1, 2]]
-    engine.answer(limits(**{"max.message.bytes": "300000"}))
-    assert sent(engine, request) == [[0, 1, 2]]
-    engine.report(request.delivery, range(3), TOO_LARGE)
-    engine.client.positions.clear()
-    engine.answer(limits(**{"max.message.bytes": "300000"}))
-    order = []
-    while some := sent(engine, request)[0]:
-        assert len(some) <= 2
-        order += some
-        engine.client.positions.clear()
-        engine.report(request.delivery, some)
-    assert order == list(range(16))
-    assert request.delivery.is_complete
-
-
-def test_the_rest_of_a_send_that_filled_the_client_waits_once_the_topic_has_a_small_limit(engine):
-    engine.prefetch(["t"])
-    engine.know("t", max_message_bytes="1048588")
-    engine.client.room = 3
-    request = engine.send_values("t", [LARGE] * 5)
-    assert not request.is_accepted
-    engine.answer(limits(**{"max.message.bytes": "300000"}))
-    engine.client.room = 100
-    engine.proceed(request)
-    assert request.is_accepted
-    assert sent(engine, request) == [[0, 1, 2]]
-    engine.report(request.delivery, range(3))
-    assert sent(engine, request) == [[0, 1, 2, 3, 4]]
+    engine.report(large, [0], code)
+    assert small.failed == {}
+    assert large.failed == {(0, code): 1}
 
 
 # --- with a topic for dead letters ----------------------------------------------------------------
@@ -310,11 +271,11 @@ def test_a_delegated_topic_gets_no_batch_larger_than_was_accepted_before(engine)
     first, second = engine.send_values("t", ["v" * 6_000] * 4), engine.send_values("t", [LARGE])
     engine.answer(DELEGATED)
     assert sent(engine, first, second) == [[0, 1], []]
-    engine.report(first.delivery, [0, 1])
+    engine.report(first, [0, 1])
     assert sent(engine, first, second) == [[0, 1, 2, 3], []]
-    engine.report(first.delivery, [2, 3])
+    engine.report(first, [2, 3])
     assert sent(engine, first, second) == [[0, 1, 2, 3], [0]]
-    assert not engine.client.undivided_records
+    assert not engine.client.paused_records
 
 
 def test_what_a_delegated_topic_still_has_to_send_is_checked_once_there_are_partitions():
@@ -324,19 +285,19 @@ def test_what_a_delegated_topic_still_has_to_send_is_checked_once_there_are_part
     columns = {"partition": pa.array([0, 1, 0, 1, 0, 1], pa.int32())}
     request = engine.send_values("t", values, **columns)
     engine.answer(DELEGATED)
-    assert engine.sent(request.delivery) == [1, 2]
+    assert engine.sent(request) == [1, 2]
     engine.know("t", partitions=2, max_message_bytes="150000")
-    engine.report(request.delivery, [2], partition=0)
-    engine.report(request.delivery, [1], partition=1)
-    assert engine.sent(request.delivery) == [1, 2, 3, 5]
+    engine.report(request, [2], partition=0)
+    engine.report(request, [1], partition=1)
+    assert engine.sent(request) == [1, 2, 3, 5]
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 2}
-    engine.report(request.delivery, [3, 5], partition=1)
-    assert request.delivery.outstanding == 0
+    engine.report(request, [3, 5], partition=1)
+    assert request.outstanding == 0
 
 
 def test_a_record_that_was_too_large_alone_says_nothing_about_larger_batches():
     engine = dead_letter_engine()
-    large = engine.deliver("t", ["v" * 600_000])
+    large = engine.send_values("t", ["v" * 600_000])
     engine.answer(TopicDescription("t", 0, 1, (0,)))
     engine.answer(ConfigurationDescription("t", ErrorCode.REQUEST_TIMED_OUT, {}))
     engine.report(large, [0], ErrorCode.MSG_SIZE_TOO_LARGE)
@@ -346,8 +307,8 @@ def test_a_record_that_was_too_large_alone_says_nothing_about_larger_batches():
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
     engine.client.positions.clear()
     batch, later = (
-        engine.deliver("t", ["v" * 600_000]),
-        engine.deliver("t", ["v" * 500_000]),
+        engine.send_values("t", ["v" * 600_000]),
+        engine.send_values("t", ["v" * 500_000]),
     )
     assert (engine.sent(batch), engine.sent(later)) == ([0], [])
     engine.report(batch, [0])
@@ -356,11 +317,11 @@ def test_a_record_that_was_too_large_alone_says_nothing_about_larger_batches():
 
 def test_the_good_records_of_a_rejected_batch_are_sent_again_before_later_ones():
     engine = dead_letter_engine()
-    first = engine.deliver("t", ["a", "b", "c"])
+    first = engine.send_values("t", ["a", "b", "c"])
     engine.know("t", DLQ)
     engine.report(first, [1], ErrorCode.INVALID_RECORD)
     engine.report(first, [0, 2], ErrorCode.INVALID_DIFFERENT_RECORD)
-    later = engine.deliver("t", ["d"])
+    later = engine.send_values("t", ["d"])
     engine.know("t")  # its limits were requested again
     assert engine.sent(first) == [0, 1, 2, 0, 2]
     assert engine.sent(later) == []
@@ -371,7 +332,7 @@ def test_the_good_records_of_a_rejected_batch_are_sent_again_before_later_ones()
 
 def test_records_are_sent_again_in_the_order_of_their_sends():
     engine = dead_letter_engine()
-    first, second = engine.deliver("t", ["a", "b"]), engine.deliver("t", ["c"])
+    first, second = engine.send_values("t", ["a", "b"]), engine.send_values("t", ["c"])
     engine.know("t", DLQ)
     # Two batches were in flight; the later one is reported first.
     engine.report(second, [0], ErrorCode.INVALID_DIFFERENT_RECORD)
