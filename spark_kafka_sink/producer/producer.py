@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from spark_kafka_sink.clients.session import Session
 from spark_kafka_sink.config.added_settings import sending_settings
 from spark_kafka_sink.config.producer_options import ProducerOptions
-from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import (
     DeadlineExceeded,

@@ -18,8 +18,8 @@ from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions, check_for_batch
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
-from spark_kafka_sink.connection.driver_options import read_options
-from spark_kafka_sink.connection.preflight import check
+from spark_kafka_sink.driver.options import read_options
+from spark_kafka_sink.driver.preflight import check
 from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError, LedgerLost, headline, own_error
 from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.records.column_table import sql_name
