@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spark_kafka_sink.errors import SchemaMismatch, UnsupportedType
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 _DERIVED_NAME = "topLevelRecord"
 #: of structs, arrays and maps, which are written by functions that call themselves
 _MOST_LEVELS = 64
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """A column's type: ``spark`` as ``DataType.jsonValue`` gives it, ``arrow`` as tasks get it."""
+
+    spark: Any
+    arrow: pa.DataType
 
 
 class Encoder(Protocol):
