@@ -16,7 +16,7 @@ from spark_kafka_sink.secret import Secret
 
 MECHANISM = "AWS_MSK_IAM"
 #: the ``oauth.callback`` that signs the tokens
-CALLBACK = "spark_kafka_sink.connection.aws_signer:token"
+CALLBACK = "spark_kafka_sink.clients.aws_signer:token"
 
 _MODULE = "IAMLoginModule"
 _HANDLERS = ("sasl.client.callback.handler.class", "sasl.login.callback.handler.class")

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 
+from spark_kafka_sink.clients.idle_clients import IdleClients
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ProducerOptions
-from spark_kafka_sink.connection.idle_clients import IdleClients
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.errors import KafkaSinkError, add_sentence
 from spark_kafka_sink.librdkafka.client import release_freed_memory

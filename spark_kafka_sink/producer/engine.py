@@ -11,8 +11,8 @@ from typing import NoReturn
 
 import numpy as np
 
+from spark_kafka_sink.clients.session import explained
 from spark_kafka_sink.config.producer_options import ProducerOptions, RackOptions
-from spark_kafka_sink.connection.session import explained
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.errors import InvalidOption, InvalidRecord, KafkaSinkError
 from spark_kafka_sink.librdkafka.error_codes import (

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+from spark_kafka_sink.clients.session import Session
 from spark_kafka_sink.config.added_settings import sending_settings
 from spark_kafka_sink.config.producer_options import ProducerOptions
-from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import (
     DeadlineExceeded,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spark_kafka_sink.errors import SchemaMismatch, UnsupportedType
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 _DERIVED_NAME = "topLevelRecord"
 #: of structs, arrays and maps, which are written by functions that call themselves
 _MOST_LEVELS = 64
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """A column's type: ``spark`` as ``DataType.jsonValue`` gives it, ``arrow`` as tasks get it."""
+
+    spark: Any
+    arrow: pa.DataType
 
 
 class Encoder(Protocol):
@@ -36,10 +45,10 @@ def derived_schema(
         )
     name = record_name or _DERIVED_NAME
     if schema_format == "avro":
-        from spark_kafka_sink.schemas.avro_derived import derive_schema
+        from spark_kafka_sink.schemas.avro.derived import derive_schema
 
         return derive_schema(spark_type, name=name, column=column)
-    from spark_kafka_sink.schemas import json_derived
+    from spark_kafka_sink.schemas.json import derived as json_derived
 
     return json_derived.derive_schema(spark_type, title=name, column=column)
 
@@ -62,11 +71,11 @@ def encoder(
 ) -> Encoder:
     """The encoder of a column; raises SchemaMismatch if its values cannot fit the schema."""
     if schema_format == "avro":
-        from spark_kafka_sink.schemas.avro_encoder import AvroEncoder
+        from spark_kafka_sink.schemas.avro.encoder import AvroEncoder
 
         return AvroEncoder(schema, arrow_type, column)
-    from spark_kafka_sink.schemas.json_encoder import JsonEncoder
-    from spark_kafka_sink.schemas.json_fit import check_fit
+    from spark_kafka_sink.schemas.json.encoder import JsonEncoder
+    from spark_kafka_sink.schemas.json.fit import check_fit
 
     return JsonEncoder(arrow_type, column, check_fit(schema, spark_type, column))
 

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from spark_kafka_sink.clients.local_files import file_versions
 from spark_kafka_sink.config.registry_options import RegistryOptions
-from spark_kafka_sink.connection.local_files import file_versions
 from spark_kafka_sink.process_limits import thread_limit_reached
 from spark_kafka_sink.schemas.registry_client import RegisteredSchema, RegistryClient
 

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.serialization_options import ColumnFormat, SerializationOptions
-from spark_kafka_sink.schemas.formats import derived_schema, encoder, record_name
+from spark_kafka_sink.schemas.formats import ColumnType, derived_schema, encoder, record_name
 from spark_kafka_sink.schemas.known_schemas import resolve
 from spark_kafka_sink.schemas.serializer import ColumnSchema, Serializer, id_header
-
-
-@dataclass(frozen=True)
-class ColumnType:
-    """A column's type: ``spark`` as ``DataType.jsonValue`` gives it, ``arrow`` as tasks get it."""
-
-    spark: Any
-    arrow: pa.DataType
 
 
 def prepare(

@@ -20,13 +20,13 @@ from spark_kafka_sink.advice import (
     openssl_variables,
     proxy_variable,
 )
+from spark_kafka_sink.clients.local_files import authorities, pem_to_pass
 from spark_kafka_sink.config.registry_options import (
     FILES,
     REGISTRY_PREFIX,
     RegistryOptions,
     is_secret,
 )
-from spark_kafka_sink.connection.local_files import authorities, pem_to_pass
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     InvalidOption,

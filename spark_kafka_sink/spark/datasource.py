@@ -108,13 +108,13 @@ class KafkaSink(DataSource):
         """The options, and what the tasks need to serialize key and value."""
         # Imported here: finding the format must not load librdkafka.
         with importing():
-            from spark_kafka_sink.connection.driver_options import complete
+            from spark_kafka_sink.driver.options import complete
 
         serializer = None
         try:
             options = complete(_parsed(self.options, schema, check))
             if self._is_planning:
-                from spark_kafka_sink.connection import preflight
+                from spark_kafka_sink.driver import preflight
 
                 folder = application_folder()
                 warn_of_options(options, folder)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, PySparkValueError
@@ -18,13 +17,14 @@ from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions, check_for_batch
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
-from spark_kafka_sink.connection.driver_options import read_options
-from spark_kafka_sink.connection.preflight import check
+from spark_kafka_sink.driver.options import read_options
+from spark_kafka_sink.driver.preflight import check
 from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError, LedgerLost, headline, own_error
 from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.records.column_table import sql_name
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
 from spark_kafka_sink.spark import private_api
+from spark_kafka_sink.spark.map_in_arrow import IS_END, REPORT, AddEndRows, WriteToKafka
 from spark_kafka_sink.spark.micro_batch import (
     keep_report,
     prepare_reports,
@@ -37,7 +37,6 @@ from spark_kafka_sink.spark.micro_batch import (
     write_batch_marker,
 )
 from spark_kafka_sink.spark.schema_check import check_schema, used_columns
-from spark_kafka_sink.spark.task import write_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -46,14 +45,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("spark_kafka_sink")
 
-_REPORT = StructType([StructField("report", BinaryType())])
+_REPORT = StructType([StructField(REPORT, BinaryType())])
 # Makes the sink's repartition differ from any of the user's. Otherwise Spark removes it after a
 # groupBy, join or repartition by the same columns, and adaptive execution combines partitions.
 _REPARTITION = "kafka-nb"
-
-# True in the rows behind the last one, otherwise null; records have no such column.
-_IS_END = "is_end"
-_END_ROWS = 2
 
 
 def foreach_batch(
@@ -320,76 +315,9 @@ def _collect(frame: DataFrame) -> list[Row]:
         raise error from own_error(str(error))
 
 
-@dataclass(frozen=True)
-class WriteToKafka:
-    """Writes a partition in a task, and returns its report; Spark shows the name in plans."""
-
-    options: SinkOptions
-    serializer: Serializer | None
-    has_end_rows: bool = False
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if self.has_end_rows:
-            batches = remove_end_rows(batches)
-        yield _one_row(pickle.dumps(write_partition(batches, self.options, self.serializer)))
-
-
-def _one_row(pickled: bytes) -> pa.RecordBatch:
-    # pa.array would import pandas if it is installed, half a second of a cold worker.
-    ends = np.array([0, len(pickled)], dtype=np.int32)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(pickled)]
-    return pa.record_batch([pa.Array.from_buffers(pa.binary(), 1, buffers)], _REPORT.names)
-
-
-# --- the end of the rows, where Spark marks any end -----------------------------------------------
-#
-# Spark marks the end of the rows of a task that it interrupts, too. So they pass through two Python
-# workers, the first of which adds two rows behind the last one. Spark asks before each row that it
-# passes to the second worker whether the task is interrupted. The first of the two rows may be what
-# it was waiting for when the task was interrupted; the second one is passed only if the task was
-# not interrupted before the first worker had all rows.
-
-
 def _add_end_rows(batch: DataFrame) -> DataFrame:
     fields = [StructField(field.name, field.dataType) for field in batch.schema]  # may be null
     types = private_api.column_types(batch.schema, batch.columns)
     schema = pa.schema([(name, kind.arrow) for name, kind in types.items()])
-    return batch.mapInArrow(AddEndRows(schema), StructType([*fields, _END_FIELD]))
-
-
-_END_FIELD = StructField(_IS_END, BooleanType())
-
-
-@dataclass(frozen=True)
-class AddEndRows:
-    """Appends the end rows in a task; ``schema``: for a task without rows."""
-
-    schema: pa.Schema
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = self.schema
-        for batch in batches:
-            schema = batch.schema
-            yield _add_column(batch, pa.nulls(batch.num_rows, pa.bool_()))
-        private_api.require_end_of_rows()
-        nulls = [pa.nulls(_END_ROWS, field.type) for field in schema]
-        # pa.array would import pandas.
-        is_end = pa.Array.from_buffers(pa.bool_(), _END_ROWS, [None, pa.py_buffer(b"\xff")])
-        yield _add_column(pa.RecordBatch.from_arrays(nulls, schema=schema), is_end)
-
-
-def _add_column(batch: pa.RecordBatch, is_end: pa.Array) -> pa.RecordBatch:
-    schema = batch.schema.append(pa.field(_IS_END, pa.bool_()))
-    return pa.RecordBatch.from_arrays([*batch.columns, is_end], schema=schema)
-
-
-def remove_end_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches without those rows; raises RowsIncomplete at the end if one is missing."""
-    end_rows = 0
-    for batch in batches:
-        rows = batch.column(_IS_END).null_count
-        end_rows += batch.num_rows - rows
-        if rows:
-            yield batch.slice(0, rows).drop_columns([_IS_END])
-    if end_rows < _END_ROWS:
-        raise private_api.rows_incomplete()
+    end_field = StructField(IS_END, BooleanType())
+    return batch.mapInArrow(AddEndRows(schema), StructType([*fields, end_field]))

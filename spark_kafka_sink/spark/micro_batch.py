@@ -110,7 +110,7 @@ def warn_of_log_append_time(options: SinkOptions, folder: Path | None = None) ->
     """Issue and log a UserWarning if the topic ignores ``timestamp.column``."""
     if options.timestamp_column is not None:
         # Imported here: it loads the client.
-        from spark_kafka_sink.connection.record_times import ignored_timestamps
+        from spark_kafka_sink.driver.record_times import ignored_timestamps
 
         _warn(ignored_timestamps(options), folder)
 
@@ -139,7 +139,7 @@ def warn_of_old_records(
     if report.oldest_timestamp_ms is None or writer in _warned_of_old_records:
         return
     # Imported here: it loads the client.
-    from spark_kafka_sink.connection.record_times import old_records
+    from spark_kafka_sink.driver.record_times import old_records
 
     sentence = old_records(report, options)
     if not sentence:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.types import DataType, StructType
 
-    from spark_kafka_sink.schemas.preparation import ColumnType
+    from spark_kafka_sink.schemas.formats import ColumnType
 
 #: Spark treats an error with this text as the interruption by ``query.stop()``, so the query ends
 #: without an error. It must be short: Spark's regular expression recurses per character.
@@ -321,7 +321,7 @@ def column_types(schema: StructType, names: Sequence[str]) -> dict[str, ColumnTy
     from pyspark.errors import PySparkTypeError
     from pyspark.sql.pandas.types import to_arrow_type
 
-    from spark_kafka_sink.schemas.preparation import ColumnType
+    from spark_kafka_sink.schemas.formats import ColumnType
 
     # Spark converts times to the session's zone, whose name does not matter for the schema. PySpark
     # 4.1 names no zone.

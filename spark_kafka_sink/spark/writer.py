@@ -12,11 +12,6 @@ from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
-from spark_kafka_sink.spark.micro_batch import (
-    keep_report,
-    warn_of_old_records,
-    write_batch_marker,
-)
 from spark_kafka_sink.spark.private_api import application_folder, stream_writer
 
 with importing():  # in a task, nothing of the sink is loaded before
@@ -48,8 +43,11 @@ def _total(messages: Sequence[WriterCommitMessage | None], batch_id: int | None)
     )
 
 
-def _failed(report: DeliveryReport) -> DeliveryReport:
-    return replace(report, outcome="failed")
+def _keep_failed(report: DeliveryReport, options: SinkOptions) -> None:
+    # Imported here, as in commit: tasks need only what is above.
+    from spark_kafka_sink.spark import micro_batch
+
+    micro_batch.keep_report(replace(report, outcome="failed"), options)
 
 
 class KafkaBatchWriter(DataSourceArrowWriter):
@@ -63,11 +61,13 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         return KafkaCommitMessage(write_partition(iterator, self._options, self._serializer))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        report = keep_report(_total(messages, None), self._options)
-        warn_of_old_records(report, self._options)
+        from spark_kafka_sink.spark import micro_batch
+
+        report = micro_batch.keep_report(_total(messages, None), self._options)
+        micro_batch.warn_of_old_records(report, self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        keep_report(_failed(_total(messages, None)), self._options)
+        _keep_failed(_total(messages, None), self._options)
 
 
 class KafkaStreamWriter(StreamWriter):
@@ -89,10 +89,12 @@ class KafkaStreamWriter(StreamWriter):
                 "sinks. Stop the query, and start it with another checkpoint and "
                 "trigger(processingTime=...) or trigger(availableNow=True)"
             )
+        from spark_kafka_sink.spark import micro_batch
+
         report = _total(messages, batchId)
-        write_batch_marker(self._options, report.query_id, batchId, len(messages))
-        report = keep_report(report, self._options)
-        warn_of_old_records(report, self._options, application_folder())
+        micro_batch.write_batch_marker(self._options, report.query_id, batchId, len(messages))
+        report = micro_batch.keep_report(report, self._options)
+        micro_batch.warn_of_old_records(report, self._options, application_folder())
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        keep_report(_failed(_total(messages, batchId)), self._options)
+        _keep_failed(_total(messages, batchId), self._options)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from spark_kafka_sink.advice import Advice, advice_on_broker_error
+from spark_kafka_sink.clients.idle_clients import IdleClients
+from spark_kafka_sink.clients.session import Session, explained
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.added_settings import group_settings
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.idle_clients import IdleClients
-from spark_kafka_sink.connection.session import Session, explained
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError, TransactionFailed
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode, error_name, error_text

@@ -42,7 +42,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 from spark_jars import avro_jar, kafka_jars
 
-from spark_kafka_sink.schemas.avro_encoder import AvroEncoder
+from spark_kafka_sink.schemas.avro.encoder import AvroEncoder
 from spark_kafka_sink.schemas.formats import derived_schema
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.tools.local_registry import LocalRegistry

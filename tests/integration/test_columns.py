@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from streams import write_by_foreach_batch, write_by_format
 
 from spark_kafka_sink import foreach_batch
-from spark_kafka_sink.connection.driver_options import read_options
+from spark_kafka_sink.driver.options import read_options
 from spark_kafka_sink.errors import InvalidSchema
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.spark.schema_check import CONVERSIONS, check_schema, conversions

@@ -42,7 +42,7 @@ from spark_kafka_sink.config.option_table import (
     OPTIONS,
     REGISTRY_SETTINGS,
 )
-from spark_kafka_sink.connection.driver_options import read_options
+from spark_kafka_sink.driver.options import read_options
 from spark_kafka_sink.tools.job import command as job_command
 from spark_kafka_sink.tools.job import replay
 from spark_kafka_sink.tools.local_kafka import LocalKafka

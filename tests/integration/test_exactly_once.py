@@ -23,7 +23,7 @@ from streams import direct, forget_commit, run, stream_of
 from suspension import suspended
 
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.connection import preflight
+from spark_kafka_sink.driver import preflight
 from spark_kafka_sink.errors import (
     DeadlineExceeded,
     DeliveryFailed,

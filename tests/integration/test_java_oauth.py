@@ -11,8 +11,8 @@ from local_cluster import LocalCluster, Security
 from streams import save
 from topics import Topics
 
-from spark_kafka_sink.connection.driver_options import read_options
-from spark_kafka_sink.connection.preflight import check
+from spark_kafka_sink.driver.options import read_options
+from spark_kafka_sink.driver.preflight import check
 from spark_kafka_sink.errors import AuthenticationFailed
 
 KAFKAS = "org.apache.kafka.common.security.oauthbearer"

@@ -18,10 +18,10 @@ from token_endpoint import token_endpoint
 from topics import Topics
 from waiting import wait_until
 
-from spark_kafka_sink.connection import aws_signer
-from spark_kafka_sink.connection.driver_options import read_options
-from spark_kafka_sink.connection.preflight import check
+from spark_kafka_sink.clients import aws_signer
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.driver.options import read_options
+from spark_kafka_sink.driver.preflight import check
 from spark_kafka_sink.errors import AuthenticationFailed, MetadataTimeout, TokenUnavailable
 from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.micro_batch import write_batch_marker

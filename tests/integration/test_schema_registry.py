@@ -23,7 +23,7 @@ from streams import write_by_format
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import SchemaIncompatible, SchemaMismatch, UnsupportedType
-from spark_kafka_sink.schemas.avro_encoder import AvroEncoder
+from spark_kafka_sink.schemas.avro.encoder import AvroEncoder
 from spark_kafka_sink.schemas.conversions import CONVERSIONS
 from spark_kafka_sink.schemas.formats import derived_schema, encoder
 from spark_kafka_sink.schemas.preparation import prepare

@@ -17,7 +17,7 @@ from token_endpoint import token_endpoint
 from token_functions import BROKER_SETTINGS
 from topics import Topics
 
-from spark_kafka_sink.connection.key_store import read_jks
+from spark_kafka_sink.driver.key_store import read_jks
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"

@@ -31,9 +31,9 @@ from http_stub import served
 from local_cluster import LocalCluster, Security
 from topics import Topics
 
-from spark_kafka_sink.connection import preconditions
-from spark_kafka_sink.connection.driver_options import read_options
-from spark_kafka_sink.connection.preflight import check
+from spark_kafka_sink.driver import preconditions
+from spark_kafka_sink.driver.options import read_options
+from spark_kafka_sink.driver.preflight import check
 from spark_kafka_sink.errors import InvalidOption, TransactionFailed
 from spark_kafka_sink.spark.micro_batch import write_batch_marker
 from spark_kafka_sink.spark.task import write_partition

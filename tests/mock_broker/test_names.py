@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from black_hole import black_hole
 
-from spark_kafka_sink.connection import preflight
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.driver import preflight
 from spark_kafka_sink.errors import DeadlineExceeded
 from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.spark.task import write_partition

@@ -16,7 +16,7 @@ from black_hole import black_hole
 from kafka_proxy import API_VERSIONS, METADATA, KafkaProxy
 from mock_cluster import ADD_OFFSETS_TO_TXN, OFFSET_FETCH
 
-from spark_kafka_sink.connection import preflight
+from spark_kafka_sink.driver import preflight
 from spark_kafka_sink.errors import BrokerUnavailable, InvalidOption, TopicUnavailable
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_sink import process_limits
+from spark_kafka_sink.clients.session import explained
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.session import explained
 from spark_kafka_sink.errors import LimitReached
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import BrokerError

@@ -21,7 +21,8 @@ from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.schemas import known_schemas
-from spark_kafka_sink.schemas.preparation import ColumnType, prepare
+from spark_kafka_sink.schemas.formats import ColumnType
+from spark_kafka_sink.schemas.preparation import prepare
 from spark_kafka_sink.spark.task import write_partition
 
 
@@ -217,7 +218,7 @@ import pickle, sys
 from array import array
 import pyarrow as pa
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.spark.foreach_batch import WriteToKafka
+from spark_kafka_sink.spark.map_in_arrow import WriteToKafka
 already = set(sys.modules)  # PySpark 4.1 itself loads much
 task = WriteToKafka(parse({"kafka.bootstrap.servers": sys.argv[1], "topic": "t"}), None)
 # pa.array would load pandas itself.

@@ -11,9 +11,9 @@ from client_events import reported
 from fake_client import FakeClient
 from fake_clock import FakeClock
 
+from spark_kafka_sink.clients.session import Session
 from spark_kafka_sink.config.added_settings import transactional
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.librdkafka.events import ConfigurationDescription, Event, TopicDescription
 from spark_kafka_sink.producer.engine import Engine
 from spark_kafka_sink.producer.sends import Send

@@ -5,7 +5,7 @@ import fastavro
 import pytest
 
 from spark_kafka_sink.errors import SchemaMismatch, UnsupportedType
-from spark_kafka_sink.schemas.avro_derived import derive_schema
+from spark_kafka_sink.schemas.avro.derived import derive_schema
 
 
 def field(name: str, spark_type: Any, nullable: bool = True) -> Any:

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from java_avro import avro_bytes
 
 from spark_kafka_sink.records import arrow_memory
-from spark_kafka_sink.schemas.avro_derived import derive_schema
-from spark_kafka_sink.schemas.avro_encoder import AvroEncoder
+from spark_kafka_sink.schemas.avro.derived import derive_schema
+from spark_kafka_sink.schemas.avro.encoder import AvroEncoder
 
 PREFIX = b"\0\0\0\0\7"
 DECIMALS = [(1, 0), (5, 2), (9, 9), (18, 3), (19, 0), (38, 0), (38, 10)]
@@ -363,7 +363,7 @@ def test_encoding_imports_neither_fastavro_nor_pandas() -> None:
     program = f"""
 import sys
 import pyarrow as pa
-from spark_kafka_sink.schemas.avro_encoder import AvroEncoder
+from spark_kafka_sink.schemas.avro.encoder import AvroEncoder
 batch = pa.ipc.open_stream({stream.getvalue()!r}).read_next_batch()
 kind = pa.struct([batch.schema.field(i) for i in range(3)])
 structs = pa.Array.from_buffers(kind, 2, [None], children=batch.columns)

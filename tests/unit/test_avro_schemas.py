@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from java_avro import avro_bytes, part_bytes
 
 from spark_kafka_sink.errors import SchemaMismatch
-from spark_kafka_sink.schemas.avro_encoder import AvroEncoder
+from spark_kafka_sink.schemas.avro.encoder import AvroEncoder
 from spark_kafka_sink.schemas.encoded import Encoded
 
 UTC = pa.timestamp("us", "UTC")

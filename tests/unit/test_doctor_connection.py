@@ -13,9 +13,9 @@ import trustme
 from black_hole import black_hole
 from certificates import chain_pem, key_pem, write_pem, write_pkcs12
 
+from spark_kafka_sink.clients import sockets
+from spark_kafka_sink.clients.sockets import Server
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.connection import sockets
-from spark_kafka_sink.connection.sockets import Server
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.report.storage import LocalFolder
 from spark_kafka_sink.tools.doctor import connectivity

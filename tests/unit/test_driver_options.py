@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.clients.session import Session
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.connection.driver_options import read_options
-from spark_kafka_sink.connection.session import Session
+from spark_kafka_sink.driver.options import read_options
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.client import Client
 

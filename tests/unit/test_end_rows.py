@@ -9,7 +9,7 @@ import pytest
 from spark_worker import connected, run_as_worker
 
 from spark_kafka_sink.errors import RowsIncomplete
-from spark_kafka_sink.spark.foreach_batch import AddEndRows, remove_end_rows
+from spark_kafka_sink.spark.map_in_arrow import AddEndRows, remove_end_rows
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(

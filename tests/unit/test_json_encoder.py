@@ -26,9 +26,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import SchemaMismatch, UnsupportedType
-from spark_kafka_sink.schemas.json_derived import derive_schema
-from spark_kafka_sink.schemas.json_encoder import JsonEncoder
-from spark_kafka_sink.schemas.json_fit import check_fit
+from spark_kafka_sink.schemas.json.derived import derive_schema
+from spark_kafka_sink.schemas.json.encoder import JsonEncoder
+from spark_kafka_sink.schemas.json.fit import check_fit
 
 quick = settings(
     deadline=None,
@@ -662,7 +662,7 @@ def test_encoding_does_not_load_pandas(tmp_path):
     program = """if True:
         import sys
         import pyarrow as pa
-        from spark_kafka_sink.schemas.json_encoder import JsonEncoder
+        from spark_kafka_sink.schemas.json.encoder import JsonEncoder
         data = [None, pa.py_buffer(bytes(8)), pa.py_buffer(b"")]
         integers = pa.Array.from_buffers(pa.int32(), 1, data[:2])
         texts = pa.Array.from_buffers(pa.string(), 1, data)

@@ -16,9 +16,9 @@ from referencing import Registry
 
 from spark_kafka_sink.errors import LibraryUnavailable, SchemaMismatch, UnsupportedType
 from spark_kafka_sink.schemas.encoded import Encoded
-from spark_kafka_sink.schemas.json_derived import derive_schema, json_type
-from spark_kafka_sink.schemas.json_encoder import JsonEncoder
-from spark_kafka_sink.schemas.json_fit import check_fit
+from spark_kafka_sink.schemas.json.derived import derive_schema, json_type
+from spark_kafka_sink.schemas.json.encoder import JsonEncoder
+from spark_kafka_sink.schemas.json.fit import check_fit
 
 
 def field(name: str, kind: Any, *, nullable: bool = True) -> dict[str, Any]:

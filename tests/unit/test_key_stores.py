@@ -25,11 +25,11 @@ from cryptography.x509 import (
     load_pem_x509_certificates,
 )
 
+from spark_kafka_sink.clients.session import Session
 from spark_kafka_sink.config.client_settings import translate
-from spark_kafka_sink.connection.driver_options import completed, read_options
-from spark_kafka_sink.connection.key_store import _PROTECTION, _unprotected
-from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.driver.key_store import _PROTECTION, _unprotected
+from spark_kafka_sink.driver.options import completed, read_options
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.secret import Secret

@@ -11,11 +11,11 @@ import trustme
 from certificates import chain_pem, key_pem
 from fake_client import FakeClient
 
+from spark_kafka_sink.clients import local_files
+from spark_kafka_sink.clients.local_files import FILE_ENDINGS, add_local_files, authorities
+from spark_kafka_sink.clients.session import Session
+from spark_kafka_sink.clients.sockets import tls_context
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection import local_files
-from spark_kafka_sink.connection.local_files import FILE_ENDINGS, add_local_files, authorities
-from spark_kafka_sink.connection.session import Session
-from spark_kafka_sink.connection.sockets import tls_context
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import setting_specs
 from spark_kafka_sink.librdkafka.client import Client

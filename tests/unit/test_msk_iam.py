@@ -9,12 +9,12 @@ import types
 
 import pytest
 
+from spark_kafka_sink.clients import aws_signer
+from spark_kafka_sink.clients.oauth_token import TokenFunction
 from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.client_settings import translate
 from spark_kafka_sink.config.option import Notices
-from spark_kafka_sink.connection import aws_signer
-from spark_kafka_sink.connection.driver_options import completed
-from spark_kafka_sink.connection.oauth_token import TokenFunction
+from spark_kafka_sink.driver.options import completed
 from spark_kafka_sink.errors import InvalidOption
 
 SERVERS = "b-1.orders.a1b2c3.c4.kafka.eu-west-1.amazonaws.com:9098"

@@ -13,8 +13,8 @@ import pytest
 from fake_client import FakeClient
 from fake_clock import FakeClock
 
+from spark_kafka_sink.clients.oauth_token import LatestCalls, TokenFunction
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.oauth_token import LatestCalls, TokenFunction
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, TokenUnavailable
 from spark_kafka_sink.secret import Secret
@@ -372,7 +372,7 @@ FORKING = """
 import os, sys, time, types
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.connection import oauth_token
+from spark_kafka_sink.clients import oauth_token
 
 module = sys.modules["tokens_of_test"] = types.ModuleType("tokens_of_test")
 module.make = lambda _: (f"made-by-{os.getpid()}", time.time() + 900)

@@ -15,8 +15,8 @@ import pytest
 import trustme
 
 import spark_kafka_sink
+from spark_kafka_sink.clients.session import Session
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.errors import KafkaSinkError, LibraryUnavailable
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.schemas.registry_client import RegistryClient
@@ -46,8 +46,8 @@ CipherString = DEFAULT:@SECLEVEL=5
 # Each line: an error and its text. The first is the sink's, the second that of preflight.
 PROGRAM = """
 import sys
-from spark_kafka_sink.connection import preflight
-from spark_kafka_sink.connection.driver_options import read_options
+from spark_kafka_sink.driver import preflight
+from spark_kafka_sink.driver.options import read_options
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.schemas.registry_client import RegistryClient

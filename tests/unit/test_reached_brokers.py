@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.preflight import mark_reached, were_reached
+from spark_kafka_sink.driver.preflight import mark_reached, were_reached
 from spark_kafka_sink.spark.private_api import application_folder
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 import pytest
 
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.connection import record_times
+from spark_kafka_sink.driver import record_times
 from spark_kafka_sink.report.delivery_report import DeliveryReport, uncommitted
 from spark_kafka_sink.spark import micro_batch
 

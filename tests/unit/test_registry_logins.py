@@ -13,8 +13,8 @@ from http_stub import served
 from identity_provider import CLIENT_ID, CLIENT_SECRET, identity_provider
 from stub_registry import basic, running_stub
 
+from spark_kafka_sink.clients import local_files
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.connection import local_files
 from spark_kafka_sink.errors import (
     InvalidOption,
     LibraryUnavailable,

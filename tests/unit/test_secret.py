@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from spark_kafka_sink.config.client_settings import known_names, redact_unless_public
-from spark_kafka_sink.connection.driver_options import read_options
+from spark_kafka_sink.driver.options import read_options
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.secret import Secret
 

@@ -10,10 +10,10 @@ import pytest
 from fake_client import FakeClient
 from fake_clock import FakeClock
 
+from spark_kafka_sink.clients.oauth_token import TokenFunction
+from spark_kafka_sink.clients.session import Session, explained
 from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.oauth_token import TokenFunction
-from spark_kafka_sink.connection.session import Session, explained
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, InvalidOption, TokenUnavailable
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode

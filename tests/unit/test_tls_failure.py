@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.connection.sockets import concerns_clients_certificate, tls_explanation
+from spark_kafka_sink.clients.sockets import concerns_clients_certificate, tls_explanation
 
 VERIFY = "SSL handshake failed: error:0A000086:SSL routines::certificate verify failed"
 REJECTED = "ssl://127.0.0.1:1/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert"

@@ -13,11 +13,12 @@ from http_stub import served
 from token_endpoint import token_endpoint
 from token_functions import unsecured_jwt
 
+from spark_kafka_sink.clients import local_files
+from spark_kafka_sink.clients.session import Session
+from spark_kafka_sink.clients.sockets import Server
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.connection import local_files, preflight
-from spark_kafka_sink.connection.session import Session
-from spark_kafka_sink.connection.sockets import Server
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.driver import preflight
 from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable, TokenUnavailable
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode

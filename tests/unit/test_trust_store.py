@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_sink.config.client_settings import translate
-from spark_kafka_sink.connection.driver_options import completed
+from spark_kafka_sink.driver.options import completed
 from spark_kafka_sink.errors import InvalidOption
 
 TRUSTED = """

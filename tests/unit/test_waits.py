@@ -30,8 +30,8 @@ CONSTANTS = [
     # a task
     ("config.producer_options:MISSING_TOPIC_SECONDS", 1, "close.timeout.ms"),
     ("config.producer_options:MISSING_TOPIC_SECONDS", 1, "kafka.max.block.ms"),
-    ("connection.oauth_token:_CALL_SECONDS", 2, "close.timeout.ms"),
-    ("connection.session:_FETCH_SECONDS", 1, "close.timeout.ms"),
+    ("clients.oauth_token:_CALL_SECONDS", 2, "close.timeout.ms"),
+    ("clients.session:_FETCH_SECONDS", 1, "close.timeout.ms"),
     ("producer.metadata_plan:_FIRST_BACKOFF_SECONDS", 1, "kafka.max.block.ms"),
     (
         "producer.metadata_plan:_LONGEST_BACKOFF_SECONDS",
@@ -48,7 +48,7 @@ CONSTANTS = [
     ("producer.producer:_REPORT_SECONDS", 1, "producer.producer:_COLLECT_SECONDS"),
     ("producer.producer:_COLLECT_SECONDS", 1, "producer.producer:_ABORT_SECONDS"),
     ("producer.lifecycle:_LOOK_SECONDS", 1, "producer.producer:_ABORT_SECONDS"),
-    ("connection.idle_clients:_POLL_SECONDS", 1, "producer.cache.timeout"),
+    ("clients.idle_clients:_POLL_SECONDS", 1, "producer.cache.timeout"),
     # exactly-once
     (
         "transactions.offset_calls:_FIRST_REQUEST_SECONDS",
@@ -82,21 +82,21 @@ CONSTANTS = [
     ("transactions.transaction:_CALL_SECONDS", 1, "transactions.transaction:_ABORT_SECONDS"),
     ("transactions.transaction:_ABORT_SECONDS", 1, "kafka.transaction.timeout.ms"),
     # the driver
-    ("connection.preflight:_POLL_SECONDS", 1, "connection.preflight:_ANSWER_SECONDS"),
-    ("connection.preflight:_ANSWER_SECONDS", 1, "connection.preflight:UNREACHABLE_SECONDS"),
-    ("connection.preflight:UNREACHABLE_SECONDS", 1, "kafka.max.block.ms"),
-    ("connection.preflight:_CONFIGURATION_SECONDS", 1, "kafka.max.block.ms"),
-    ("connection.sockets:_HANDSHAKE_SECONDS", 1, "kafka.max.block.ms"),
+    ("driver.preflight:_POLL_SECONDS", 1, "driver.preflight:_ANSWER_SECONDS"),
+    ("driver.preflight:_ANSWER_SECONDS", 1, "driver.preflight:UNREACHABLE_SECONDS"),
+    ("driver.preflight:UNREACHABLE_SECONDS", 1, "kafka.max.block.ms"),
+    ("driver.preflight:_CONFIGURATION_SECONDS", 1, "kafka.max.block.ms"),
+    ("clients.sockets:_HANDSHAKE_SECONDS", 1, "kafka.max.block.ms"),
     ("spark.warm_up:_TOPIC_SECONDS", 1, "kafka.max.block.ms"),
 ]
 
 # Times that neither contain another wait nor are part of one.
 ALONE = {
-    "connection.driver_options:_CLOSE_SECONDS": "frees a client that never connects",
-    "connection.driver_options:_KEYTOOL_SECONDS": "Java on the driver, before anything else",
-    "connection.oauth_token:_MOST_SECONDS": "no wait, but a date",
-    "connection.oauth_token:_REPLACEMENT_SECONDS": "a pause between two calls",
-    "connection.preflight:_FREE_SECONDS": "frees a client, after everything else",
+    "driver.options:_CLOSE_SECONDS": "frees a client that never connects",
+    "driver.options:_KEYTOOL_SECONDS": "Java on the driver, before anything else",
+    "clients.oauth_token:_MOST_SECONDS": "no wait, but a date",
+    "clients.oauth_token:_REPLACEMENT_SECONDS": "a pause between two calls",
+    "driver.preflight:_FREE_SECONDS": "frees a client, after everything else",
     "librdkafka.log_lines:_INTERVAL_SECONDS": "a pause between two log lines",
     "producer.topic_metadata:RECENT_SECONDS": "an age",
     "producer.topic_metadata:_SCAN_SECONDS": "a pause between two searches",

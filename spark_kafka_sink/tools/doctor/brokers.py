@@ -16,14 +16,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from spark_kafka_sink.clients.local_files import add_local_files
+from spark_kafka_sink.clients.oauth_token import resolve
+from spark_kafka_sink.clients.session import concerns_login
+from spark_kafka_sink.clients.sockets import Server, server
 from spark_kafka_sink.config.added_settings import query_settings
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.local_files import add_local_files
-from spark_kafka_sink.connection.oauth_token import resolve
-from spark_kafka_sink.connection.preflight import UNREACHABLE_SECONDS
-from spark_kafka_sink.connection.session import concerns_login
-from spark_kafka_sink.connection.sockets import Server, server
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.driver.preflight import UNREACHABLE_SECONDS
 from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
 from spark_kafka_sink.librdkafka.event_reader import awaits_connection
 from spark_kafka_sink.threads import start_thread

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from spark_kafka_sink.clients.sockets import Server
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.sockets import Server
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.tools.doctor.brokers import Brokers, confluent_settings

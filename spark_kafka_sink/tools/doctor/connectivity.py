@@ -13,18 +13,18 @@ from functools import partial
 from confluent_kafka import KafkaException
 
 from spark_kafka_sink.advice import Advice, concerns_openssl, openssl_variables, settings_rejected
+from spark_kafka_sink.clients import sockets
+from spark_kafka_sink.clients.oauth_token import TokenFunction, token_remedy
+from spark_kafka_sink.clients.session import login_failure
+from spark_kafka_sink.clients.sockets import Server, concerns_clients_certificate
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.java_security import fetches_tokens
 from spark_kafka_sink.config.options import review
 from spark_kafka_sink.config.waits import unfitting
-from spark_kafka_sink.connection import sockets
-from spark_kafka_sink.connection.driver_options import complete
-from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
-from spark_kafka_sink.connection.preconditions import unsupported
-from spark_kafka_sink.connection.preflight import newest_versions
-from spark_kafka_sink.connection.session import login_failure
-from spark_kafka_sink.connection.sockets import Server, concerns_clients_certificate
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.driver.options import complete
+from spark_kafka_sink.driver.preconditions import unsupported
+from spark_kafka_sink.driver.preflight import newest_versions
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
     BrokerUnavailable,

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 from spark_kafka_sink.advice import Advice, advice_on, lasting_advice_on
 from spark_kafka_sink.config.option_table import TIMESTAMP_COLUMN
 from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE
-from spark_kafka_sink.connection.record_times import log_append_time
+from spark_kafka_sink.driver.record_times import log_append_time
 from spark_kafka_sink.producer.topic_limits import limits_from
 from spark_kafka_sink.tools.doctor.brokers import error_code, error_text
 from spark_kafka_sink.tools.doctor.check_context import CheckContext

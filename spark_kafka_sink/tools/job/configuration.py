@@ -14,7 +14,7 @@ from spark_kafka_sink.config.option_table import (
     TOPIC,
 )
 from spark_kafka_sink.config.options import SinkOptions, check_for_format, review
-from spark_kafka_sink.connection.driver_options import complete
+from spark_kafka_sink.driver.options import complete
 from spark_kafka_sink.errors import InvalidConfiguration, InvalidOption
 from spark_kafka_sink.tools.job.document import (
     CREATE_TOPICS,

@@ -20,7 +20,7 @@ from spark_kafka_sink.config.client_settings import read_setting
 from spark_kafka_sink.config.msk_iam import MECHANISM as AWS_MSK_IAM
 from spark_kafka_sink.config.option import PREFIX, server_list
 from spark_kafka_sink.config.options import drop_formats
-from spark_kafka_sink.connection.driver_options import read_options
+from spark_kafka_sink.driver.options import read_options
 from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.records.column_table import TIMESTAMP
 from spark_kafka_sink.records.rejection import NOT_SERIALIZED

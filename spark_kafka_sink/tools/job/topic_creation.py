@@ -10,8 +10,8 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from spark_kafka_sink.advice import settings_error
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.preflight import log_in
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.driver.preflight import log_in
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
     BrokerUnavailable,

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from spark_kafka_sink.schemas.avro_schema import Array, Enum, Fixed, Node, Primitive, Record, Union
+from spark_kafka_sink.schemas.avro.schema import Array, Enum, Fixed, Node, Primitive, Record, Union
 
 
 def encoded_default(node: Node, value: Any) -> bytes:

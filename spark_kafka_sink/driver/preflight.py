@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from spark_kafka_sink.advice import Advice, concerns_openssl, explain
+from spark_kafka_sink.clients.session import Session, concerns_login
+from spark_kafka_sink.clients.sockets import concerns_clients_certificate, tls_explanation
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.added_settings import preflight_settings
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
-from spark_kafka_sink.connection.preconditions import unmet, unsupported
-from spark_kafka_sink.connection.session import Session, concerns_login
-from spark_kafka_sink.connection.sockets import concerns_clients_certificate, tls_explanation
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.driver.preconditions import unmet, unsupported
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
     BrokerUnavailable,

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.arrow_memory import Mask
-from spark_kafka_sink.schemas.avro_defaults import long_bytes
-from spark_kafka_sink.schemas.avro_level import Lengths, Level, Piece, Words, zigzag
+from spark_kafka_sink.schemas.avro.defaults import long_bytes
+from spark_kafka_sink.schemas.avro.level import Lengths, Level, Piece, Words, zigzag
 from spark_kafka_sink.schemas.encoded import NO_NULL, NOT_UTF8
 
 #: rows whose reason names their own value; the others of a column share one

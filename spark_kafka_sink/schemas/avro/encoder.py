@@ -16,11 +16,11 @@ from spark_kafka_sink.errors import SchemaMismatch
 from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.arrow_memory import plain_type
 from spark_kafka_sink.records.column_table import sql_name
-from spark_kafka_sink.schemas import avro_writers as writers
-from spark_kafka_sink.schemas.avro_defaults import encoded_default, long_bytes
-from spark_kafka_sink.schemas.avro_level import Level
-from spark_kafka_sink.schemas.avro_mismatch import mismatch
-from spark_kafka_sink.schemas.avro_schema import (
+from spark_kafka_sink.schemas.avro import writers
+from spark_kafka_sink.schemas.avro.defaults import encoded_default, long_bytes
+from spark_kafka_sink.schemas.avro.level import Level
+from spark_kafka_sink.schemas.avro.mismatch import mismatch
+from spark_kafka_sink.schemas.avro.schema import (
     Array,
     Branch,
     Enum,
@@ -33,7 +33,7 @@ from spark_kafka_sink.schemas.avro_schema import (
     Union,
     parse_schema,
 )
-from spark_kafka_sink.schemas.avro_writers import Writer
+from spark_kafka_sink.schemas.avro.writers import Writer
 from spark_kafka_sink.schemas.conversions import Element, MapValue
 from spark_kafka_sink.schemas.encoded import Encoded, encode_in_parts
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from stat import S_ISREG
 
 from spark_kafka_sink.advice import settings_error
+from spark_kafka_sink.clients.aws_signer import add_region
+from spark_kafka_sink.clients.local_files import FILE_ENDINGS
 from spark_kafka_sink.config.java_security import (
     KEY_STORE_PASSWORDS,
     TOKEN_METHOD,
@@ -23,10 +25,8 @@ from spark_kafka_sink.config.msk_iam import CALLBACK
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.aws_signer import add_region
-from spark_kafka_sink.connection.key_store import JCEKS, JKS, read_jks
-from spark_kafka_sink.connection.local_files import FILE_ENDINGS
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.driver.key_store import JCEKS, JKS, read_jks
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.client import Client
 

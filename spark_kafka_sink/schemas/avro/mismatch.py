@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from spark_kafka_sink.records.arrow_memory import plain_type
-from spark_kafka_sink.schemas.avro_schema import (
+from spark_kafka_sink.schemas.avro.schema import (
     Array,
     Enum,
     Fixed,

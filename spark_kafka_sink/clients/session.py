@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from spark_kafka_sink.advice import Advice, advice_on_text, proxy_variable, settings_error
+from spark_kafka_sink.clients.local_files import add_local_files, file_versions
+from spark_kafka_sink.clients.oauth_token import TokenFunction, token_remedy
 from spark_kafka_sink.config.java_security import fetches_tokens
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.local_files import add_local_files, file_versions
-from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, TokenUnavailable
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode

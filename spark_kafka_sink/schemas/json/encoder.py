@@ -24,7 +24,7 @@ from spark_kafka_sink.records.arrow_memory import binary_scalar
 from spark_kafka_sink.records.columns import containing_rows, ranges
 from spark_kafka_sink.records.rejection import RowProblem
 from spark_kafka_sink.schemas.encoded import NO_NULL, NOT_UTF8, Encoded, encode_in_parts
-from spark_kafka_sink.schemas.json_fit import Fit
+from spark_kafka_sink.schemas.json.fit import Fit
 
 _Texts = Callable[[pa.Array, list[RowProblem]], pa.Array]
 #: (array, path, problems) -> texts

@@ -16,8 +16,8 @@ from spark_kafka_sink.advice import (
     concerns_openssl,
     openssl_variables,
 )
+from spark_kafka_sink.clients.local_files import add_local_files, authorities
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.local_files import add_local_files, authorities
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.threads import call_all
 

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
-from spark_kafka_sink.connection.preflight import topic_settings
+from spark_kafka_sink.driver.preflight import topic_settings
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 
 _MS_PER_DAY = 86_400_000

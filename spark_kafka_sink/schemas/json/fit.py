@@ -16,8 +16,8 @@ from spark_kafka_sink.schemas.conversions import (
     remedy,
     struct_type,
 )
-from spark_kafka_sink.schemas.json_derived import json_type, type_name
-from spark_kafka_sink.schemas.json_tree import (
+from spark_kafka_sink.schemas.json.derived import json_type, type_name
+from spark_kafka_sink.schemas.json.tree import (
     TYPES,
     Located,
     Part,

@@ -118,7 +118,7 @@ class Level:
 
     ``parent``, for the elements of an array: the level of the arrays, and where each array begins
     here (and the last one's end). It serves to reject the containing rows; the caller adds the
-    bytes of ``finish`` to the parent as strings (``avro_writers``).
+    bytes of ``finish`` to the parent as strings (``writers``).
 
     Masks say which rows a piece belongs to; None: to all.
     """
