@@ -62,8 +62,8 @@ from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.librdkafka.error_codes import BATCH_ERRORS, MISSING_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.producer.sends import Send
-from spark_kafka_sink.producer.topic_limits import NO_LIMITS, PreCheck
-from spark_kafka_sink.producer.topic_metadata import TopicMetadata
+from spark_kafka_sink.producer.topic_limits import NO_LIMITS, PreCheck, TopicLimits
+from spark_kafka_sink.producer.topic_metadata import SendableTopic, TopicMetadata
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import (
     UNASSIGNED,
@@ -183,13 +183,13 @@ class BatchGate:
 
     # --- how much may be passed on ----------------------------------------------------------------
 
-    def quota(self, topic: str, *, has_unreported: bool) -> Quota:
+    def quota(self, topic: str, sendable: SendableTopic, *, has_unreported: bool) -> Quota:
         """What may be passed on of the topic now. ``has_unreported``: the client has some of it."""
-        state = self._state(topic)
+        state = self._state(topic, sendable)
         if state is BatchState.OPEN:
             return Quota(state)
-        most = min(self._client_batch_bytes, self._topics.max_batch_bytes(topic))
-        if self._topics.partitions(topic) == UNKNOWN_PARTITIONS:
+        most = min(self._client_batch_bytes, sendable.max_batch_bytes)
+        if sendable.partitions == UNKNOWN_PARTITIONS:
             # Only a known partition can be paused: so nothing that could be rejected in part.
             most = min(most, self._accepted[topic].accepted_bytes)
         if state is BatchState.PROBING:
@@ -197,19 +197,19 @@ class BatchGate:
             splittable = size.accepted_bytes - size.passed_bytes
             left = most - size.passed_bytes if splittable >= 0 else 0
             return Quota(state, left, splittable, most)
-        splittable = most if self._topics.are_limits_known(topic) else _LIKELY_BYTES
+        splittable = most if sendable.are_limits_known else _LIKELY_BYTES
         # Each retry has a batch of its own.
         left = sys.maxsize if state is BatchState.MUTED else most
         return Quota(state, 0 if has_unreported else left, splittable, most)
 
-    def _state(self, topic: str) -> BatchState:
+    def _state(self, topic: str, sendable: SendableTopic) -> BatchState:
         if topic in self._muted:
             return BatchState.MUTED
-        if self._topics.max_batch_bytes(topic) < self._client_batch_bytes:
+        if sendable.max_batch_bytes < self._client_batch_bytes:
             return BatchState.SMALL
         if 2 * self._accepted[topic].accepted_bytes >= self._client_batch_bytes:
             return BatchState.OPEN
-        if self._topics.are_limits_known(topic) or self._is_transactional:
+        if sendable.are_limits_known or self._is_transactional:
             return BatchState.OPEN
         return BatchState.PROBING
 
@@ -249,14 +249,15 @@ class BatchGate:
 
     # --- one chunk --------------------------------------------------------------------------------
 
-    def check(self, chunk: Chunk, quota: Quota) -> Checked:
+    def check(self, chunk: Chunk, limits: TopicLimits, quota: Quota) -> Checked:
         """Look for records that would be rejected."""
         topic, partitioned = chunk.send.topic, chunk.partitioned
-        # Otherwise a rejected record fails its task anyway: the brokers decide.
-        if not self._needs_limits and quota.state is BatchState.OPEN:
+        if chunk.is_unassigned:
+            limits = NO_LIMITS  # the brokers of a delegated topic cannot confirm them
+        # Without dead letters, a rejected record fails its task anyway: the brokers decide.
+        is_open = quota.state is BatchState.OPEN or limits == NO_LIMITS
+        if not self._needs_limits and is_open:
             return Checked([replace(chunk, is_checked=True)])
-        # The brokers of a delegated topic cannot confirm its limits: only the client's count.
-        limits = NO_LIMITS if chunk.is_unassigned else self._topics.limits(topic)
         rejected, good = self._precheck.apply(partitioned, limits, chunk.send.send_id)
         is_by_topic = any(failed.partition != UNASSIGNED for failed in rejected)
         if is_by_topic and not self._topics.are_limits_recent(topic):

@@ -363,9 +363,9 @@ class Engine:
         size = batch_bytes(records) if is_batch else largest_bytes(records)
         if failed.partition == UNASSIGNED:  # by the client, whose only limit is max.request.size
             return TooLarge(failed.count, size, self._settings.max_request_bytes, is_batch)
-        is_known = self.topics.are_limits_known(send.topic)
-        limit = self.topics.limits(send.topic).max_batch_bytes if is_known else None
-        return TooLarge(failed.count, size, limit, is_batch)
+        limits = self.topics.limits(send.topic)
+        most = None if limits is None else limits.max_batch_bytes
+        return TooLarge(failed.count, size, most, is_batch)
 
     def _send_again(self, send: Send, failed: FailedRecords) -> None:
         """Buffer rejected records again, before all later ones of their topic."""

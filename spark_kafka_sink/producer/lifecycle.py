@@ -13,7 +13,10 @@ _LOOK_SECONDS = 0.05
 
 
 class ProducerState(IntEnum):
-    """OPEN -> DRAINING -> ABORTING -> CLOSED; states may be skipped, but never go back."""
+    """OPEN -> DRAINING -> ABORTING -> CLOSED; states may be skipped, but never go back.
+
+    Tasks flush, and then call close(0): only KIP-15's close(timeout), which no task needs, drains.
+    """
 
     OPEN = 0
     #: close waits for records already accepted; no more are accepted

@@ -16,6 +16,7 @@ from spark_kafka_sink.librdkafka.protocol import ProducerClient
 from spark_kafka_sink.producer.metadata_plan import (
     ExpiredLimits,
     KnownLimits,
+    LimitsState,
     Metadata,
     NoLimits,
     NoMetadata,
@@ -151,6 +152,30 @@ class MetadataWaits:
             return None
         is_overdue = self._clock() - wait.since >= budget_seconds
         return (topic, wait.code) if is_overdue or wait.outcome is _Outcome.FAILED else None
+
+
+@dataclass(frozen=True)
+class SendableTopic:
+    """A topic that has metadata, or is delegated: UNKNOWN_PARTITIONS.
+
+    ``limits``: what its brokers reject, NO_LIMITS unless ``are_limits_known``. ``max_batch_bytes``:
+    the largest batch that they accept, as far as it is known.
+    """
+
+    partitions: TopicPartitions
+    limits: TopicLimits
+    are_limits_known: bool
+    max_batch_bytes: int
+
+
+def _max_batch_bytes(limits: LimitsState) -> int:
+    match limits:
+        case KnownLimits():
+            return limits.limits.max_batch_bytes
+        case ExpiredLimits() | UnreadableLimits():
+            return limits.max_batch_bytes
+        case NoLimits():
+            return sys.maxsize
 
 
 @dataclass(frozen=True)
@@ -310,8 +335,7 @@ class TopicMetadata:
         if state is None:
             return  # evicted in the meantime
         if answer.code:
-            max_batch_bytes = self.max_batch_bytes(answer.resource)
-            state.limits = UnreadableLimits(max_batch_bytes, self._clock())
+            state.limits = UnreadableLimits(_max_batch_bytes(state.limits), self._clock())
         else:
             state.limits = KnownLimits(limits_from(answer.settings), self._clock())
         state.are_limits_in_flight = False
@@ -329,8 +353,8 @@ class TopicMetadata:
         This does not use up their budget: they wait only for that one request.
         ``max_batch_bytes``: what brokers may accept if the answer does not say it.
         """
-        max_batch_bytes = min(max_batch_bytes, self.max_batch_bytes(topic))
         state = self._use(topic)
+        max_batch_bytes = min(max_batch_bytes, _max_batch_bytes(state.limits))
         if isinstance(state.limits, UnreadableLimits) and self._is_recent(state.limits):
             state.limits = replace(state.limits, max_batch_bytes=max_batch_bytes)
             return
@@ -386,20 +410,28 @@ class TopicMetadata:
 
     # --- questions --------------------------------------------------------------------------------
 
-    def partitions(self, topic: str) -> TopicPartitions | None:
-        """The partitions of a topic whose records are sendable, else None.
+    def sendable(self, topic: str) -> SendableTopic | None:
+        """What is known about a topic whose records are sendable, else None.
 
         Sendable: the topic has metadata, or is delegated to the client, which finds the partitions.
         """
         state = self._topics.get(topic)
         if state is None:
             return None
-        metadata = state.metadata
-        if state.is_delegated:
-            return metadata.partitions if isinstance(metadata, Metadata) else UNKNOWN_PARTITIONS
-        if isinstance(metadata, Metadata) and self._is_sendable(state):
-            return metadata.partitions
-        return None
+        metadata, partitions = state.metadata, UNKNOWN_PARTITIONS
+        if isinstance(metadata, Metadata):
+            partitions = metadata.partitions
+        if not (state.is_delegated or self._is_sendable(state)):
+            return None
+        limits, are_known = NO_LIMITS, isinstance(state.limits, KnownLimits)
+        if isinstance(state.limits, KnownLimits):
+            limits = state.limits.limits
+        return SendableTopic(partitions, limits, are_known, _max_batch_bytes(state.limits))
+
+    def partitions(self, topic: str) -> TopicPartitions | None:
+        """The partitions of a topic whose records are sendable, else None."""
+        sendable = self.sendable(topic)
+        return None if sendable is None else sendable.partitions
 
     def cross_rack_records(self, records: Mapping[tuple[str, int], int]) -> int | None:
         """How many of those records, by topic and partition, have no leader in the client's rack.
@@ -419,24 +451,12 @@ class TopicMetadata:
                 crossed += count
         return crossed
 
-    def limits(self, topic: str) -> TopicLimits:
-        """What the topic's brokers reject, as far as it is known."""
+    def limits(self, topic: str) -> TopicLimits | None:
+        """What the topic's brokers reject, if they have said so."""
         state = self._topics.get(topic)
         if state is None or not isinstance(state.limits, KnownLimits):
-            return NO_LIMITS
+            return None
         return state.limits.limits
-
-    def max_batch_bytes(self, topic: str) -> int:
-        """The largest batch that the topic's brokers accept, as far as it is known."""
-        state = self._topics.get(topic)
-        if state is not None and isinstance(state.limits, (ExpiredLimits, UnreadableLimits)):
-            return state.limits.max_batch_bytes
-        return self.limits(topic).max_batch_bytes
-
-    def are_limits_known(self, topic: str) -> bool:
-        """Whether the brokers have said what they reject."""
-        state = self._topics.get(topic)
-        return state is not None and isinstance(state.limits, KnownLimits)
 
     def are_limits_recent(self, topic: str) -> bool:
         """Whether the topic's limits are recent enough to reject records."""

@@ -13,7 +13,7 @@ from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.librdkafka.protocol import ProducerClient
 from spark_kafka_sink.producer.batch_gate import BatchGate, Chunk, Quota
 from spark_kafka_sink.producer.sends import Send
-from spark_kafka_sink.producer.topic_metadata import TopicMetadata
+from spark_kafka_sink.producer.topic_metadata import SendableTopic, TopicMetadata
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import (
     UNASSIGNED,
@@ -61,7 +61,7 @@ class _Drain:
 
     topic: str
     queue: _TopicQueue
-    partitions: TopicPartitions
+    sendable: SendableTopic
     quota: Quota
     pauses: ExitStack
 
@@ -128,15 +128,15 @@ class TopicQueues:
         has_unreported = self._client.has_unreported(topic)
         if has_unreported and self._due[topic]:
             return []
-        partitions, queue = self._topics.partitions(topic), self._queues[topic]
-        if partitions is None:
+        sendable, queue = self._topics.sendable(topic), self._queues[topic]
+        if sendable is None:
             del self._due[topic]
             return []
         if not has_unreported:
             self._gate.on_all_reported(topic, has_retries=bool(queue.retries))
-        quota = self._gate.quota(topic, has_unreported=has_unreported)
+        quota = self._gate.quota(topic, sendable, has_unreported=has_unreported)
         with ExitStack() as pauses:
-            drain = _Drain(topic, queue, partitions, quota, pauses)
+            drain = _Drain(topic, queue, sendable, quota, pauses)
             rejected = self._pass_retries(drain) if queue.retries else self._pass_chunks(drain)
         self._due[topic] = self._client.has_unreported(topic)
         if not queue:
@@ -163,8 +163,9 @@ class TopicQueues:
         queue, quota = drain.queue, drain.quota
         rejected: list[FailedRecords] = []
         while queue.chunks and quota.bytes_left > 0 and not _is_missing(rejected):
-            if queue.first.needs_check(drain.partitions):
-                checked = self._gate.check(self._assigned(queue.first, drain.partitions), quota)
+            if queue.first.needs_check(drain.sendable.partitions):
+                assigned = self._assigned(queue.first, drain.sendable.partitions)
+                checked = self._gate.check(assigned, drain.sendable.limits, quota)
                 if checked.awaits_limits:
                     self._topics.hold_for_new_limits(drain.topic)
                     break
@@ -186,7 +187,7 @@ class TopicQueues:
         if was_splittable and quota.splittable_bytes < 0:
             self._topics.request_limits(drain.topic)
             drain.pauses.enter_context(
-                self._client.paused(drain.topic, range(drain.partitions.count))
+                self._client.paused(drain.topic, range(drain.sendable.partitions.count))
             )
         rejected: defaultdict[int, list[int]] = defaultdict(list)
         for position, code in self._client.enqueue(chunk.partitioned, chunk.send.send_id):
