@@ -73,6 +73,8 @@ def sending_settings(options: ProducerOptions) -> ClientSettings:
         # A dead letter is larger than its record.
         largest = min(options.buffer_memory_bytes, _LARGEST_MESSAGE_BYTES)
         added["message.max.bytes"] = str(largest)
+        # But not a batch, whose size the producer reckons with.
+        added["batch.size"] = str(options.client.max_batch_bytes)
         # The client drops the records of a deleted topic early, and the engine takes them back.
         added["topic.metadata.propagation.max.ms"] = str(round(MISSING_TOPIC_SECONDS * 1000))
     return _add(options.client, added)

@@ -194,6 +194,8 @@ class TopicQueues:
             rejected[code].append(position)
         drain.queue.replace_first([])
         self._gate.on_enqueued(chunk, quota)
+        if rejected:
+            self._gate.on_failed(drain.topic)
         return [_failed(chunk, code, sorted(some)) for code, some in rejected.items()]
 
     def _assigned(self, chunk: Chunk, partitions: TopicPartitions) -> Chunk:

@@ -34,7 +34,7 @@ class FakeClient:
         if code is not None:
             rejected = positions if self.rejects_all else positions[:1]
         self.positions += [(send_id, position) for position in positions]
-        self.unreported[partitioned.records.topic] += len(positions)
+        self.unreported[partitioned.records.topic] += len(positions) - len(rejected)
         return [Rejection(position, code or 0) for position in rejected]
 
     @contextmanager

@@ -27,6 +27,12 @@ def test_a_client_with_a_topic_for_dead_letters_sends_larger_records_than_the_us
     assert with_topic.client.max_request_bytes == 2000
 
 
+@pytest.mark.parametrize("largest", ["60000", "5000000"])
+def test_a_topic_for_dead_letters_makes_no_batch_larger_than_the_producer_reckons_with(largest):
+    options = producer_options(**DEAD_LETTERS, **{"kafka.max.request.size": largest})
+    assert int(sending_settings(options)["batch.size"]) == options.client.max_batch_bytes
+
+
 def test_a_client_with_a_topic_for_dead_letters_soon_calls_a_topic_missing():
     name = "topic.metadata.propagation.max.ms"
     assert sending_settings(producer_options())[name] == "2000000"

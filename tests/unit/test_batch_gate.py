@@ -61,6 +61,17 @@ def test_a_batch_of_a_topic_that_went_away_says_nothing_about_larger_ones(engine
     assert sent(engine, first, second) == [list(range(8)), []]
 
 
+def test_a_record_that_the_client_rejects_says_nothing_about_larger_batches(engine):
+    engine.prefetch(["t"])
+    engine.answer(described())
+    engine.client.rejects[1] = TOO_LARGE
+    rejected = engine.send_values("t", [5 * LARGE, "v"])
+    engine.answer(limits(FORBIDDEN))
+    engine.report(rejected, [1])
+    first, second = engine.send_values("t", [LARGE] * 8), engine.send_values("t", [LARGE] * 8)
+    assert sent(engine, first, second) == [list(range(8)), []]
+
+
 def test_nothing_awaits_the_first_batch_once_the_limits_are_known(engine):
     first, second = engine.send_values("t", [LARGE] * 10), engine.send_values("t", [LARGE] * 10)
     engine.answer(described())
