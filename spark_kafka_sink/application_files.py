@@ -1,4 +1,4 @@
-"""Files that the Python workers of a Spark application share on one machine.
+"""[both] Files that the Python workers of a Spark application share on one machine.
 
 They are in the application's folder, ``private_api.application_folder``; without it, nothing is
 stored. Only files of this user are trusted. No name shows a secret.

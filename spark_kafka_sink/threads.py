@@ -1,4 +1,4 @@
-"""Daemon threads, and calls in them: their caller returns by a deadline even if they hang.
+"""[both] Daemon threads, and calls in them: their caller returns by a deadline even if they hang.
 
 Threads do not survive a fork, and what has them is cached ``per_process``.
 """

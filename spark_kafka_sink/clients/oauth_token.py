@@ -1,4 +1,4 @@
-"""Calls the user's function for OAUTHBEARER tokens, and passes its tokens to the client."""
+"""[both] Calls the user's function for OAUTHBEARER tokens, and passes its tokens to the client."""
 
 from __future__ import annotations
 

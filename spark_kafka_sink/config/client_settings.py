@@ -1,4 +1,4 @@
-"""Java's client settings -> librdkafka's, or an error that says what to write instead."""
+"""[both] Java's client settings -> librdkafka's, or an error that says what to write instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Option strings -> SinkOptions."""
+"""[both] Option strings -> SinkOptions."""
 
 from __future__ import annotations
 

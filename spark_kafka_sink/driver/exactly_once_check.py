@@ -1,4 +1,4 @@
-"""What exactly-once requires from the brokers, as far as their versions and settings show it."""
+"""[driver] What exactly-once requires from brokers, as their versions and settings show it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that asks brokers before any task, and what their answers and errors show."""
+"""[driver] A client that asks brokers before any task, and what their answers and errors show."""
 
 from __future__ import annotations
 

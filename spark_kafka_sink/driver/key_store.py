@@ -1,4 +1,4 @@
-"""Java's key stores of type JKS, whose private key and certificates become PEM text.
+"""[driver] Java's key stores of type JKS, whose private key and certificates become PEM text.
 
 The format has not changed since Java 1.2. Reading it here needs no Java, and puts the key into no
 other file.

@@ -1,4 +1,4 @@
-"""Options as the driver passes them to tasks: with what a client, Java or the environment adds."""
+"""[driver] Options as tasks get them: with what a client, Java or the environment adds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver's check before a micro-batch: a broker answers, accepts the login, has the topic."""
+"""[driver] The check before a micro-batch: a broker answers, accepts the login, has the topic."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.driver import exactly_once_check
+from spark_kafka_sink.driver import exactly_once_check, inquirer
 from spark_kafka_sink.driver.inquirer import (
     CONFIGURATION_SECONDS,
-    UNREACHABLE_SECONDS,
     Inquirer,
     NoAnswer,
     asking,
@@ -72,9 +71,9 @@ def _reach(
 
     Raises BrokerUnavailable or AuthenticationFailed.
     """
-    seconds = max(budget.metadata_seconds, UNREACHABLE_SECONDS)
+    seconds = max(budget.metadata_seconds, inquirer.UNREACHABLE_SECONDS)
     deadline = Deadline(seconds)
-    until_unreachable = deadline if reached_before else Deadline(UNREACHABLE_SECONDS)
+    until_unreachable = deadline if reached_before else Deadline(inquirer.UNREACHABLE_SECONDS)
     if topics:
         brokers.client.fetch_metadata(topics, seconds, include_rights=True)
     else:

@@ -1,4 +1,4 @@
-"""What a topic's settings do to records with timestamps of their own (``timestamp.column``).
+"""[driver] What a topic's settings do to records with times of their own (``timestamp.column``).
 
 Only the topic of the option is looked at, and nothing with ``preflight=false``.
 """

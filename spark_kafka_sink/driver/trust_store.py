@@ -1,4 +1,4 @@
-"""A trust store in one of Java's own formats, which Java itself reads: its certificates as PEM."""
+"""[driver] Trust stores in Java's own formats, which Java reads: their certificates as PEM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps one idle producer per process and ProducerOptions, borrowed by one task at a time."""
+"""[task] Keeps one idle producer per ProducerOptions, borrowed by one task at a time."""
 
 from __future__ import annotations
 

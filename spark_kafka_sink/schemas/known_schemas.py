@@ -1,4 +1,4 @@
-"""Schemas that a registry has answered for, kept for the process and in a folder.
+"""[both] Schemas that a registry has answered for, kept for the process and in a folder.
 
 A registry that goes away stops no query whose schemas are known. Spark plans micro-batches in
 Python processes that come and go. Those of the driver share a folder, and those of each executor.

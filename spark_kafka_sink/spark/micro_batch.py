@@ -1,4 +1,4 @@
-"""What the driver does before and after the tasks of a micro-batch, or of a batch write."""
+"""[driver] What happens before and after the tasks of a micro-batch, or of a batch write."""
 
 from __future__ import annotations
 

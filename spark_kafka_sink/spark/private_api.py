@@ -1,4 +1,4 @@
-"""All that the sink knows about Spark's internals, from the sources of PySpark 3.5 to 4.3.
+"""[both] All that the sink knows about Spark's internals, from the sources of PySpark 3.5 to 4.3.
 
 - ``pyspark.worker.main(infile, outfile)`` runs every task, and reads its rows from ``infile``, a
   file of a socket's descriptor.

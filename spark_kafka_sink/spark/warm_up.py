@@ -1,4 +1,4 @@
-"""warm_up: starts a session's workers and producers before its first real micro-batch."""
+"""[driver] warm_up: starts a session's workers and producers before its first real micro-batch."""
 
 from __future__ import annotations
 

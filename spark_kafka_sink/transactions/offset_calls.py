@@ -1,4 +1,4 @@
-"""Reads and writes the ledger's offsets; repeats requests that brokers cannot answer yet."""
+"""[both] Reads and writes the ledger's offsets; repeats requests that brokers cannot answer yet."""
 
 from __future__ import annotations
 

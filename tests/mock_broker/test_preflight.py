@@ -173,7 +173,7 @@ class StoppingBroker(StreamRequestHandler):
 
 
 def test_a_broker_that_stops_during_the_login_has_not_rejected_it(options, monkeypatch):
-    monkeypatch.setattr(preflight, "UNREACHABLE_SECONDS", 0.5)
+    monkeypatch.setattr(inquirer, "UNREACHABLE_SECONDS", 0.5)
     login = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
     login |= {"kafka.sasl.username": "u", "kafka.sasl.password": "hunter2"}
     with ThreadingTCPServer(("127.0.0.1", 0), StoppingBroker) as server:
@@ -191,7 +191,7 @@ def test_a_broker_that_stops_during_the_login_has_not_rejected_it(options, monke
 def test_a_first_micro_batch_waits_for_its_budget_if_one_of_two_brokers_may_still_answer(
     options, resolver, monkeypatch
 ):
-    monkeypatch.setattr(preflight, "UNREACHABLE_SECONDS", 0.5)
+    monkeypatch.setattr(inquirer, "UNREACHABLE_SECONDS", 0.5)
     resolver.unknown.add("nowhere.test")
     with black_hole() as silent:
         servers = f"nowhere.test:9092,{silent}"
@@ -227,7 +227,7 @@ def not_resolving(proxy, resolver):
 def test_a_later_micro_batch_survives_an_outage(
     options, cluster, resolver, monkeypatch, tmp_path, outage
 ):
-    monkeypatch.setattr(preflight, "UNREACHABLE_SECONDS", 0.2)
+    monkeypatch.setattr(inquirer, "UNREACHABLE_SECONDS", 0.2)
     with KafkaProxy() as proxy, ThreadPoolExecutor() as pool:
         proxy.kafka = SimpleNamespace(bootstrap_servers=cluster.bootstrap_servers.split(",")[0])
         sink_options = options(kafka_bootstrap_servers=f"broker.test:{proxy.port}")
@@ -243,7 +243,7 @@ def test_a_later_micro_batch_survives_an_outage(
 def test_brokers_that_stay_down_fail_a_later_micro_batch_after_the_metadata_budget(
     options, cluster, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(preflight, "UNREACHABLE_SECONDS", 0.2)
+    monkeypatch.setattr(inquirer, "UNREACHABLE_SECONDS", 0.2)
     sink_options = options(kafka_max_block_ms="2000")
     preflight.check(sink_options, tmp_path)
     preflight._check.cache_clear()
