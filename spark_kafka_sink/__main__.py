@@ -1,4 +1,4 @@
-"""``python -m spark_kafka_sink``: a doctor, reports, a local Kafka and registry."""
+"""[driver] ``python -m spark_kafka_sink``: a doctor, reports, a local Kafka and registry."""
 
 from __future__ import annotations
 

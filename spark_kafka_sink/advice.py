@@ -1,4 +1,4 @@
-"""Advice: what causes of errors mean, and what to do; the only table, also for docs/errors.md."""
+"""[both] What causes of errors mean, and what to do; the only table, also for docs/errors.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deadline: the moment at which a wait must end; the clock is injected."""
+"""[both] Deadline: the moment at which a wait must end; the clock is injected."""
 
 from __future__ import annotations
 

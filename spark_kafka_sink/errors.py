@@ -1,4 +1,4 @@
-"""The error tree, ordered by what the user can do.
+"""[both] The error tree, ordered by what the user can do.
 
 Every error can be pickled with its fields, because Spark passes some of them from a Python worker
 to the driver.

@@ -1,4 +1,4 @@
-"""Libraries: the boundary around the import of each; whatever that raises, LibraryUnavailable says.
+"""[both] The boundary around the import of libraries: what it raises, LibraryUnavailable says.
 
 Imports nothing but Python's own modules, and those only after an error: it also has to say that a
 system has none of what the rest needs.

@@ -1,4 +1,4 @@
-"""Which names Kafka allows for topics, and Avro has or allows for its types and fields."""
+"""[both] Which names Kafka allows for topics, and Avro has or allows for its types and fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits on this process's memory and threads: an error names the one that is reached."""
+"""[both] The limits on this process's memory and threads: errors name the one it reaches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no text may show: secrets, and what is secret in URLs."""
+"""[both] What no text may show: secrets, and what is secret in URLs."""
 
 from __future__ import annotations
 

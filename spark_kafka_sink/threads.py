@@ -1,12 +1,17 @@
-"""Daemon threads, and calls in them: their caller returns by a deadline even if they hang."""
+"""[both] Daemon threads, and calls in them: their caller returns by a deadline even if they hang.
+
+Threads do not survive a fork, and what has them is cached ``per_process``.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import cache, wraps
 from typing import Any, Generic, TypeVar
 
 from spark_kafka_sink.deadline import Deadline
@@ -16,6 +21,23 @@ T = TypeVar("T")
 A = TypeVar("A")
 
 _NOT_STARTED = "can't start new thread"  # Python's text
+
+
+def per_process(function: Callable[..., T]) -> Callable[..., T]:
+    """``functools.cache``, but a fork calls the function again.
+
+    For what has threads, connections or locks: a lock may be locked when its process is forked.
+    """
+
+    @cache
+    def cached(_pid: int, *arguments: Any) -> T:
+        return function(*arguments)
+
+    @wraps(function)
+    def cached_here(*arguments: Any) -> T:
+        return cached(os.getpid(), *arguments)
+
+    return cached_here
 
 
 def start_thread(

@@ -1,4 +1,4 @@
-"""Installed as ``pyspark_kafka_nb``: Spark finds ``format("kafka-nb")`` without a register call.
+"""[driver] Installed as ``pyspark_kafka_nb``: Spark finds the format without a register call.
 
 Spark imports every top-level module named ``pyspark_*`` and gives up on all of them if one fails,
 so this module warns instead of raising.

@@ -1,4 +1,4 @@
-"""Tokens for Amazon MSK (``AWS_MSK_IAM``), signed with AWS credentials.
+"""[both] Tokens for Amazon MSK (``AWS_MSK_IAM``), signed with AWS credentials.
 
 They come from the package aws-msk-iam-sasl-signer-python, the extra ``[msk-iam]``, which looks for
 credentials as all AWS SDKs do.

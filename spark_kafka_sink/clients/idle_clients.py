@@ -1,4 +1,4 @@
-"""Keeps a process's clients that no task uses: reads their events, and closes them after a time."""
+"""[both] Keeps clients that no task uses: reads their events, and closes them after a time."""
 
 from __future__ import annotations
 

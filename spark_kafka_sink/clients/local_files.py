@@ -1,4 +1,4 @@
-"""Settings that depend on the files of the machine where a client is created."""
+"""[both] Settings that depend on the files of the machine where a client is created."""
 
 from __future__ import annotations
 

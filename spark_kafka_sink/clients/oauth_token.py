@@ -1,17 +1,15 @@
-"""Calls the user's function for OAUTHBEARER tokens, and passes its tokens to the client."""
+"""[both] Calls the user's function for OAUTHBEARER tokens, and passes its tokens to the client."""
 
 from __future__ import annotations
 
 import importlib
 import math
-import os
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 from urllib.parse import quote
 
@@ -22,7 +20,7 @@ from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, LibraryUnavailable, TokenUnavailable
 from spark_kafka_sink.librdkafka.protocol import TokenClient
 from spark_kafka_sink.secret import Secret, hide, redacted
-from spark_kafka_sink.threads import start_call
+from spark_kafka_sink.threads import per_process, start_call
 
 _CALL_SECONDS = 10.0
 # Between two tokens that replace rejected ones.
@@ -158,7 +156,7 @@ class TokenFunction:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._latest_calls = latest_calls or _latest_calls_of(os.getpid())
+        self._latest_calls = latest_calls or _latest_calls_here()
         #: of the wait for the call, while a token is needed
         self._deadline: Deadline | None = None
         self._pending: TokenCall | None = None
@@ -239,9 +237,8 @@ class TokenFunction:
         return "" if isinstance(outcome, Token) else str(outcome)
 
 
-@cache
-def _latest_calls_of(_pid: int) -> LatestCalls:
-    """A fork gets its own: threads do not survive a fork, and a lock may stay locked."""
+@per_process
+def _latest_calls_here() -> LatestCalls:
     return LatestCalls()
 
 

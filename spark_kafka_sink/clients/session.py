@@ -1,4 +1,4 @@
-"""Session: a client and its login; the one loop that reads a client's events."""
+"""[both] Session: a client and its login; the one loop that reads a client's events."""
 
 from __future__ import annotations
 

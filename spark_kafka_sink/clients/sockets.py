@@ -1,4 +1,4 @@
-"""TCP and TLS connections to servers without the Kafka client, to explain its errors."""
+"""[driver] TCP and TLS connections to servers without the Kafka client, to explain its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings that the sink adds to the user's, for each use of a client.
+"""[both] The settings that the sink adds to the user's, for each use of a client.
 
 ``Client`` itself sets two more: they make its event mode, and let it connect late.
 """

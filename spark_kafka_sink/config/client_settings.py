@@ -1,4 +1,4 @@
-"""Java's client settings -> librdkafka's, or an error that says what to write instead."""
+"""[both] Java's client settings -> librdkafka's, or an error that says what to write instead."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def translate(
 
     ``oauth_callback``: the option of that name, or "". ``notices``: where ignored settings, and
     what others cost, are noted.
-    The result may lack what only the driver's machine knows (``driver_options.complete``).
+    The result may lack what only the driver's machine knows (``driver.options.complete``).
     Raises InvalidOption for settings that are not supported, out of range, or contradict each
     other; the error says what to write instead. Needs librdkafka's description of its settings.
     """

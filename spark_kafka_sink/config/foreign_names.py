@@ -1,4 +1,4 @@
-"""Settings that are not the producer's, and options that are not the sink's: whose they are."""
+"""[both] Whose settings are that are not the producer's, and options that are not the sink's."""
 
 from __future__ import annotations
 

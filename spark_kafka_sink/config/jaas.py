@@ -1,4 +1,4 @@
-"""``kafka.sasl.jaas.config``, read as Java reads it.
+"""[both] ``kafka.sasl.jaas.config``, read as Java reads it.
 
 Java splits the text with ``java.io.StreamTokenizer``; Kafka's class ``JaasConfig`` sets its rules.
 """

@@ -1,4 +1,4 @@
-"""Java's logins with a password, key stores and trust stores -> librdkafka's settings."""
+"""[both] Java's logins with a password, key stores and trust stores -> librdkafka's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Java's producer settings mean: librdkafka's names for them, and rules across settings.
+"""[both] What Java's producer settings mean: librdkafka's names, and rules across settings.
 
 Of those that are rejected, what to do instead.
 """

@@ -1,4 +1,4 @@
-"""AWS_MSK_IAM, the mechanism of Amazon MSK: OAUTHBEARER with tokens signed by AWS credentials.
+"""[both] AWS_MSK_IAM of Amazon MSK: OAUTHBEARER with tokens signed by AWS credentials.
 
 The options are those of Amazon's Java library, aws-msk-iam-auth.
 """

@@ -1,4 +1,4 @@
-"""Java's standard OAuth login -> librdkafka's: a token endpoint and a client's credentials.
+"""[both] Java's standard OAuth login -> librdkafka's: a token endpoint and a client's credentials.
 
 The JAAS options are those of Kafka's own login class, as Confluent Cloud and Event Hubs document
 it, and of Strimzi's.

@@ -1,4 +1,4 @@
-"""Option: everything about one option, and how its text is read."""
+"""[both] Option: everything about one option, and how its text is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The option table: the only source for parsing, error messages and docs/options.md."""
+"""[both] The option table: the only source for parsing, error messages and docs/options.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Option strings -> SinkOptions."""
+"""[both] Option strings -> SinkOptions."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class OptionReview:
 def parse(options: Mapping[str, object]) -> SinkOptions:
     """Check and convert options; case in names does not matter, and None is no option.
 
-    The driver completes the result (``driver_options``). Needs librdkafka, which defines the names
+    The driver completes the result (``driver.options``). Needs librdkafka, which defines the names
     and ranges of the client's settings, but neither a client, files, nor the environment.
 
     Options of other components are ignored, as by Spark's own sink and Java's client

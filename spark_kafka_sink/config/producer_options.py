@@ -1,4 +1,4 @@
-"""What a producer is built from: client settings, buffer size, budgets."""
+"""[both] What a producer is built from: client settings, buffer size, budgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema registry's client: its settings, which of them are secret, and what they become."""
+"""[both] The schema registry's client: its settings, which are secret, what they become."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which columns are serialized, with which schemas, from which registry."""
+"""[both] Which columns are serialized, with which schemas, from which registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an option that the sink does not have is: a misspelt one, or somebody else's."""
+"""[both] What an option that the sink does not have is: a misspelt one, or somebody else's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java's key stores of type JKS, whose private key and certificates become PEM text.
+"""[driver] Java's key stores of type JKS, whose private key and certificates become PEM text.
 
 The format has not changed since Java 1.2. Reading it here needs no Java, and puts the key into no
 other file.
@@ -10,11 +10,20 @@ import hashlib
 import hmac
 from base64 import b64encode
 from dataclasses import dataclass
+from pathlib import Path
 
-from spark_kafka_sink.config.java_security import pem_in_lines
+from spark_kafka_sink.config.java_security import (
+    KEY_STORE_PASSWORDS,
+    key_store_conversion,
+    pem_in_lines,
+)
+from spark_kafka_sink.config.option import PREFIX
+from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.secret import Secret
 
-JKS, JCEKS = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"
+_KEY_STORE = "ssl.keystore.location"
+_DER = b"\x30"  # what PKCS #12 begins with
+_JKS, _JCEKS = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"
 
 _VERSION = 2  # since Java 1.2
 _PRIVATE_KEY, _CERTIFICATE = 1, 2
@@ -25,6 +34,41 @@ _WHITENER = b"Mighty Aphrodite"
 _PROTECTION = bytes.fromhex("060a2b060104012a02110101")
 _NO_PARAMETERS = b"\x05\x00"
 _LONG_LENGTH = 0x80
+
+
+def replace_key_store(pairs: dict[str, str]) -> None:
+    """Put the key and the certificates of a key store of Java's in the place of its file.
+
+    Java reads PKCS #12 as JKS, too, and writes it since version 9; such a file stays as it is.
+    Raises InvalidOption.
+    """
+    location = pairs[_KEY_STORE]
+    try:
+        content = Path(location).read_bytes()
+    except OSError as error:
+        raise _unusable(location, str(error.strerror)) from None
+    if content.startswith(_DER):
+        return
+    del pairs[_KEY_STORE]
+    passwords = [pairs.pop(name) for name in KEY_STORE_PASSWORDS if name in pairs]
+    if not content.startswith(_JKS):
+        kind = "JCEKS" if content.startswith(_JCEKS) else "neither JKS nor PKCS12"
+        raise _unusable(location, f"it is {kind}")
+    try:
+        entry = read_jks(content, passwords[0], passwords[-1])
+    except ValueError as error:
+        raise _unusable(location, str(error)) from None
+    pairs["ssl.key.pem"], pairs["ssl.certificate.pem"] = entry.key, entry.chain
+
+
+def _unusable(location: str, reason: str) -> InvalidOption:
+    option = f"{PREFIX}{_KEY_STORE}"
+    return InvalidOption(
+        f"{option}={location} cannot be read as JKS on the driver: {reason}. Correct {option}, "
+        ".type or .password, or kafka.ssl.key.password; or convert the store once, with "
+        f"-srcalias to choose one of several keys: {key_store_conversion(location, 'JKS')}",
+        option=option,
+    )
 
 
 @dataclass(frozen=True)
@@ -43,7 +87,7 @@ def read_jks(content: bytes, password: str, key_password: str) -> KeyEntry:
     body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if not hmac.compare_digest(_sha1(_utf16(password) + _WHITENER + body), digest):
         raise ValueError("its password is wrong, or the file is damaged")
-    reader = _Reader(body, len(JKS))
+    reader = _Reader(body, len(_JKS))
     if reader.number(4) != _VERSION:
         raise ValueError("its version is unknown")
     entries = dict(reader.entry() for _ in range(reader.number(4)))

@@ -1,4 +1,4 @@
-"""What a topic's settings do to records with timestamps of their own (``timestamp.column``).
+"""[driver] What a topic's settings do to records with times of their own (``timestamp.column``).
 
 Only the topic of the option is looked at, and nothing with ``preflight=false``.
 """
@@ -6,11 +6,17 @@ Only the topic of the option is looked at, and nothing with ``preflight=false``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
+from functools import cache
 
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
-from spark_kafka_sink.driver.preflight import topic_settings
+from spark_kafka_sink.config.producer_options import ClientSettings
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.driver.inquirer import CONFIGURATION_SECONDS, NoAnswer, asking
+from spark_kafka_sink.errors import KafkaSinkError
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 
 _MS_PER_DAY = 86_400_000
@@ -31,6 +37,31 @@ def retention_ms(settings: Mapping[str, str]) -> int | None:
     policies = settings.get("cleanup.policy", "delete").split(",")
     text = settings.get("retention.ms", "")
     return int(text) if "delete" in policies and text.isdecimal() else None
+
+
+def topic_settings(options: SinkOptions, *, from_cache: bool) -> Mapping[str, str]:
+    """The settings of the option's topic; empty if the brokers do not or may not say in time.
+
+    ``from_cache``: as this process has seen them before, if it has. Raises nothing.
+    """
+    if options.topic is None:
+        return {}
+    if not from_cache:
+        _topic_settings.cache_clear()
+    with suppress(NoAnswer, KafkaSinkError):
+        return _topic_settings(options.producer.client, options.topic)
+    return {}
+
+
+@cache
+def _topic_settings(settings: ClientSettings, topic: str) -> Mapping[str, str]:
+    """Without an answer, and of a topic that does not exist yet, the next call asks again."""
+    deadline = Deadline(CONFIGURATION_SECONDS)
+    with asking(settings) as brokers:
+        answer = brokers.topic_configuration(topic, deadline)
+    if answer is None or answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise NoAnswer
+    return answer.settings
 
 
 def ignored_timestamps(options: SinkOptions) -> str:

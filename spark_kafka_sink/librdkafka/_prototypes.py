@@ -1,4 +1,4 @@
-"""librdkafka's C functions as ctypes prototypes: library, constants, layouts, signatures; no logic.
+"""[both] librdkafka's C functions for ctypes: library, constants, layouts, signatures; no logic.
 
 The library is the one inside the wheel ``confluent-kafka``; everything used here is public API of
 ``rdkafka.h`` and ``rdkafka_mock.h``. ctypes releases the GIL around every call.

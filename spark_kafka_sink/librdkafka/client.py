@@ -1,4 +1,4 @@
-"""Client: owns one librdkafka producer handle, its topics and its event queue."""
+"""[both] Client: owns one librdkafka producer handle, its topics and its event queue."""
 
 from __future__ import annotations
 

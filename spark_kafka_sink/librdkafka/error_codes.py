@@ -1,4 +1,4 @@
-"""Error codes of the brokers (positive) and of librdkafka (negative), under librdkafka's names."""
+"""[both] Error codes of brokers (positive) and of librdkafka (negative), with its names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""librdkafka's events -> Python values."""
+"""[both] librdkafka's events -> Python values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of a client's queue: plain values, read from C by ``event_reader``."""
+"""[both] The events of a client's queue: plain values, read from C by ``event_reader``."""
 
 from __future__ import annotations
 

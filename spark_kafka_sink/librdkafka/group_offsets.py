@@ -1,4 +1,4 @@
-"""The offset of a consumer group, read and written by a consumer that never joins the group."""
+"""[both] A consumer group's offset, read and written by a consumer that never joins it."""
 
 from __future__ import annotations
 

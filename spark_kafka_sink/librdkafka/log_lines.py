@@ -1,4 +1,4 @@
-"""librdkafka's log lines -> Python's logging; of lines with one cause, at most one every 5 s."""
+"""[both] librdkafka's log lines -> Python's logging; of those with one cause, one in 5 s."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitioned records -> librdkafka's own arrays, filled column by column."""
+"""[both] Partitioned records -> librdkafka's own arrays, filled column by column."""
 
 from __future__ import annotations
 

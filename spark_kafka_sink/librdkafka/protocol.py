@@ -1,4 +1,4 @@
-"""What the sink needs of a client, so that tests can have one without librdkafka.
+"""[both] What the sink needs of a client, so that tests can have one without librdkafka.
 
 mypy compares ``Client`` and the tests' ``FakeClient`` with these where they are passed on.
 """

@@ -1,4 +1,4 @@
-"""librdkafka's description of its settings: names, types, allowed values, defaults, rejections."""
+"""[both] librdkafka's description of its settings: names, types, values, defaults."""
 
 from __future__ import annotations
 

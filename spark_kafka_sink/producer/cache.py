@@ -1,4 +1,4 @@
-"""Keeps one idle producer per process and ProducerOptions, borrowed by one task at a time."""
+"""[task] Keeps one idle producer per ProducerOptions, borrowed by one task at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 
 from spark_kafka_sink.clients.idle_clients import IdleClients
 from spark_kafka_sink.config import option_table as table
@@ -21,6 +20,7 @@ from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN, Origin, RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.threads import per_process
 
 _MOST_IDLE = 4
 
@@ -121,13 +121,9 @@ class ProducerCache:
         self._idle.close(timeout_seconds)
 
 
-@cache
-def _cache_of(pid: int) -> ProducerCache:
-    made = ProducerCache()
+@per_process
+def process_cache() -> ProducerCache:
+    """The cache of this process."""
+    made, pid = ProducerCache(), os.getpid()
     atexit.register(lambda: made.close(1.0) if os.getpid() == pid else None)
     return made
-
-
-def process_cache() -> ProducerCache:
-    """The cache of this process; a fork gets its own, since threads do not survive a fork."""
-    return _cache_of(os.getpid())

@@ -1,4 +1,4 @@
-"""Which failed records become dead letters, and what these say."""
+"""[task] Which failed records become dead letters, and what these say."""
 
 from __future__ import annotations
 

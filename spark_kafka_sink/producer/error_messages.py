@@ -1,4 +1,4 @@
-"""The messages of the producer's errors: what happened, why, and what to do."""
+"""[task] The messages of the producer's errors: what happened, why, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NonBlockingProducer: prefetch, send, flush, close, each with a deadline (KIP-286, KIP-15).
+"""[task] NonBlockingProducer: prefetch, send, flush, close, each with a deadline (KIP-286, KIP-15).
 
 Longer than other modules because every wait is here: the waits share one lifecycle and wake each
 other.

@@ -1,4 +1,4 @@
-"""What a topic's brokers reject, according to its configuration, and which records that concerns.
+"""[task] What brokers reject according to a topic's configuration, and of which records.
 
 A broker rejects a whole batch because of one bad record. If that record is not sent at all, the
 others arrive in their order.

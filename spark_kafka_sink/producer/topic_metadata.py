@@ -1,4 +1,4 @@
-"""Which topics have metadata, which records wait for it, and what to request next (KIP-526)."""
+"""[task] Which topics have metadata, which records await it, what to request next (KIP-526)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of Arrow arrays as numpy arrays, without a copy; and Arrow arrays of such memory.
+"""[both] The memory of Arrow arrays as numpy arrays, without a copy; and Arrow arrays of it.
 
 ``to_numpy`` and ``pa.array`` would import pandas, if it is installed. All functions respect the
 array's offset.

@@ -1,4 +1,4 @@
-"""The table of the columns that make up a record; all that depends on a column follows from it.
+"""[both] The columns of a record: all that depends on a column follows from this table.
 
 The driver imports it to check schemas, so it needs neither Arrow nor numpy.
 """

@@ -1,4 +1,4 @@
-"""RecordColumns: the records of one topic as columns of addresses, ready to be sent."""
+"""[both] RecordColumns: the records of one topic as columns of addresses, ready to be sent."""
 
 from __future__ import annotations
 

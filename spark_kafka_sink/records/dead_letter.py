@@ -1,4 +1,4 @@
-"""Rejected records -> dead letters: the original records with headers that give reason and origin.
+"""[both] Rejected records -> dead letters: with headers that give reason and origin.
 
 Names of the headers: ``kafka-nb.error``, ``.message``, ``.topic``, ``.partition`` (what the row's
 column said), ``.query.id``, ``.batch.id``, ``.task.partition`` and ``.row`` (counted from 0 in its

@@ -1,4 +1,4 @@
-"""Fingerprint: shows whether two sets of records are equal, regardless of their order."""
+"""[task] Fingerprint: shows whether two sets of records are equal, regardless of their order."""
 
 from __future__ import annotations
 

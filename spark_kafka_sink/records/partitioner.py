@@ -1,4 +1,4 @@
-"""Chooses partitions as the Java producer does, and groups records by partition."""
+"""[both] Chooses partitions as the Java producer does, and groups records by partition."""
 
 from __future__ import annotations
 

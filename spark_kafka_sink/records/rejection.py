@@ -1,4 +1,4 @@
-"""Rows that cannot become records, records that Kafka rejects, and the task that they come from."""
+"""[both] Rows that cannot become records, records that Kafka rejects, and the task of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeliveryReport: what a task delivered, what failed, and what it waited for; and sums of them."""
+"""[both] DeliveryReport: what a task delivered, what failed, what it awaited; sums of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of figures: what each one means, how it adds up, and where it is shown.
+"""[both] The table of figures: what each one means, how it adds up, and where it is shown.
 
 ``Counted`` are those that tasks count directly; ``Figures`` adds those that follow from them. JSON,
 schema, pages and metrics follow from the table; ``docs/figures.py`` (``make figures``) writes what

@@ -1,4 +1,4 @@
-"""Keeps the reports of a query's micro-batches in a folder, as lines of JSON."""
+"""[both] Keeps the reports of a query's micro-batches in a folder, as lines of JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics of a KafkaSinkListener: of the sink's figures, and of what Spark reports.
+"""[driver] The metrics of a KafkaSinkListener: of the sink's figures, and of what Spark reports.
 
 Names that begin with ``kafka_producer_`` are those of Kafka's own producer, in its units. All
 others use seconds and bytes, as is usual in Prometheus.

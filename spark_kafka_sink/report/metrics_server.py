@@ -1,4 +1,4 @@
-"""Serves a listener's metrics to Prometheus, and its health; needs the extra [metrics]."""
+"""[driver] Serves a listener's metrics to Prometheus, and its health; needs the extra [metrics]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports from files of JSON lines: a folder of ``report-<number>.jsonl``, or one file.
+"""[driver] Reports from files of JSON lines: a folder of ``report-<number>.jsonl``, or one file.
 
 The format: docs/report_format.md. Only the fields that are shown are read and checked.
 """

@@ -1,4 +1,4 @@
-"""The folder of the option report.path: on this machine, or in storage that pyarrow supports."""
+"""[both] The folder of report.path: on this machine, or in storage that pyarrow supports."""
 
 from __future__ import annotations
 

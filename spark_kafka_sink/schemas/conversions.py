@@ -1,4 +1,4 @@
-"""What converts a column that does not fit a schema: one table for both formats."""
+"""[both] What converts a column that does not fit a schema: one table for both formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoded: what a serialization format makes of an Arrow column."""
+"""[both] Encoded: what a serialization format makes of an Arrow column."""
 
 from __future__ import annotations
 

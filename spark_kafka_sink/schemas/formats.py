@@ -1,4 +1,4 @@
-"""The formats: what each one derives, checks and encodes, behind the same names."""
+"""[both] The formats: what each one derives, checks and encodes, behind the same names."""
 
 from __future__ import annotations
 

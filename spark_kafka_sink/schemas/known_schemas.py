@@ -1,4 +1,4 @@
-"""Schemas that a registry has answered for, kept for the process and in a folder.
+"""[both] Schemas that a registry has answered for, kept for the process and in a folder.
 
 A registry that goes away stops no query whose schemas are known. Spark plans micro-batches in
 Python processes that come and go. Those of the driver share a folder, and those of each executor.
@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import hmac
 import json
-import os
 import secrets
-import stat
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 
+from spark_kafka_sink import application_files
 from spark_kafka_sink.clients.local_files import file_versions
 from spark_kafka_sink.config.registry_options import RegistryOptions
 from spark_kafka_sink.process_limits import thread_limit_reached
 from spark_kafka_sink.schemas.registry_client import RegisteredSchema, RegistryClient
+from spark_kafka_sink.threads import per_process
 
 _REQUESTS_AT_A_TIME = 16
-_PREFIX = "kafka-nb-schema-"
+_PREFIX = f"{application_files.PREFIX}schema-"
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def _request_all(
     After the first failure no request begins; the next attempt requests only the rest.
     Raises LimitReached if a thread does not start.
     """
-    client = _client(registry, file_versions(registry), os.getpid())
+    client = _client(registry, file_versions(registry))
 
     def request(schema: WantedSchema) -> RegisteredSchema:
         return _keep(registry, schema, _request(client, schema), folder)
@@ -89,9 +87,9 @@ def _request_all(
     return [future.result() for future in futures]
 
 
-@cache
-def _client(registry: RegistryOptions, versions: object, pid: int) -> RegistryClient:  # noqa: ARG001
-    """One client per process, whose connections do not survive a fork, and version of its files."""
+@per_process
+def _client(registry: RegistryOptions, versions: object) -> RegistryClient:  # noqa: ARG001
+    """One client for each version of its files."""
     return RegistryClient(registry)
 
 
@@ -123,7 +121,7 @@ def _keep(
     """
     path = _file(registry, wanted, folder)
     if path is not None:
-        _write(path, json.dumps(asdict(schema)).encode())
+        application_files.write(path, json.dumps(asdict(schema)).encode())
         schema = _read_schema(path) or schema
     with _lock:
         return _known.setdefault((registry, wanted), schema)
@@ -137,43 +135,16 @@ def _file(registry: RegistryOptions, wanted: WantedSchema, folder: Path | None) 
     if folder is None:
         return None
     key_file = folder / f"{_PREFIX}key"
-    if _read(key_file) is None:
-        _write(key_file, secrets.token_bytes(32))
-    key = _read(key_file)
+    if application_files.read(key_file) is None:
+        application_files.write(key_file, secrets.token_bytes(32))
+    key = application_files.read(key_file)
     if key is None:
         return None
     question = json.dumps([registry.url, registry.pairs, asdict(wanted)])
     return folder / f"{_PREFIX}{hmac.digest(key, question.encode(), 'sha256').hex()}"
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Write a file unless it is there; never raises.
-
-    It appears complete, readable for this user only.
-    """
-    with suppress(OSError):
-        handle, draft = tempfile.mkstemp(prefix=_PREFIX, dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            pass
-        except OSError:  # a file system without hard links; there the last one wins
-            Path(draft).replace(path)
-            return
-        Path(draft).unlink()
-
-
-def _read(path: Path) -> bytes | None:
-    with suppress(OSError):
-        status = path.lstat()
-        if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
-            return path.read_bytes()
-    return None
-
-
 def _read_schema(path: Path) -> RegisteredSchema | None:
     with suppress(ValueError, TypeError):
-        return RegisteredSchema(**json.loads(_read(path) or b""))
+        return RegisteredSchema(**json.loads(application_files.read(path) or b""))
     return None

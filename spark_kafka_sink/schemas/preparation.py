@@ -1,4 +1,4 @@
-"""The driver's part: schemas are derived, checked and registered before the first task."""
+"""[driver] Derives, checks and registers schemas before the first task."""
 
 from __future__ import annotations
 

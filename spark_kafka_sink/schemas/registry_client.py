@@ -1,4 +1,4 @@
-"""RegistryClient: what the sink asks of a schema registry, each question with a deadline."""
+"""[both] RegistryClient: what the sink asks of a schema registry, each question with a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serializer: turns the key and value of Arrow batches into bytes, with the ids of their schemas.
+"""[both] Serializer: turns key and value of Arrow batches into bytes, with their schemas' ids.
 
 The driver prepares it, and Spark passes it to the tasks. They request only what it lacks: the
 schemas of topics that come from the column.

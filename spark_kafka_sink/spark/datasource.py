@@ -1,4 +1,4 @@
-"""Names the format, checks options and schema, builds the writers."""
+"""[driver] Names the format, checks options and schema, builds the writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of a dead letter topic -> the rows that were rejected."""
+"""[driver] Records of a dead letter topic -> the rows that were rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""foreach_batch: the sink as a function of micro-batches, with reports in the user's process."""
+"""[driver] foreach_batch: the sink as a function, with reports in the user's process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KafkaSinkListener: Spark's progress of the queries, joined with the sink's reports."""
+"""[driver] KafkaSinkListener: Spark's progress of the queries, joined with the sink's reports."""
 
 from __future__ import annotations
 

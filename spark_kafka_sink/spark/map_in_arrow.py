@@ -1,4 +1,4 @@
-"""What the tasks of foreach_batch run, as functions for Spark's mapInArrow."""
+"""[task] What the tasks of foreach_batch run, as functions for Spark's mapInArrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver does before and after the tasks of a micro-batch, or of a batch write."""
+"""[driver] What happens before and after the tasks of a micro-batch, or of a batch write."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
+from spark_kafka_sink.application_files import mark
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import KafkaSinkError, headline
 from spark_kafka_sink.report.delivery_report import DeliveryReport
-from spark_kafka_sink.spark.private_api import column_types, is_first
+from spark_kafka_sink.spark.private_api import column_types
 from spark_kafka_sink.spark.schema_check import columns_serialized_twice, unused_columns
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def warn_of_log_append_time(options: SinkOptions, folder: Path | None = None) ->
 
 
 def _warn(sentence: str, folder: Path | None) -> None:
-    if sentence and is_first(sentence, folder):
+    if sentence and mark(folder, "said", sentence):
         warnings.warn(sentence, stacklevel=4)
         _log.info("%s", sentence)
 
@@ -146,7 +147,7 @@ def warn_of_old_records(
         return
     if writer:
         _warned_of_old_records.add(writer)
-        if not is_first(f"old records {writer}", folder):
+        if not mark(folder, "said", f"old records {writer}"):
             return
     _log.warning("%s", sentence)
     warnings.warn(sentence, stacklevel=3)

@@ -1,4 +1,4 @@
-"""patch_pyspark: sends what PySpark's writers write with format("kafka") to this sink."""
+"""[driver] patch_pyspark: sends what PySpark's writers write with format("kafka") to this sink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that the sink knows about Spark's internals, from the sources of PySpark 3.5 to 4.3.
+"""[both] All that the sink knows about Spark's internals, from the sources of PySpark 3.5 to 4.3.
 
 - ``pyspark.worker.main(infile, outfile)`` runs every task, and reads its rows from ``infile``, a
   file of a socket's descriptor.
@@ -17,7 +17,6 @@ A next version of Spark needs this file and tests/versions.py.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import inspect
 import json
@@ -285,25 +284,6 @@ def is_unknown_format(error: Exception, name: str) -> bool:
     """Whether Spark has not found the format; before it does anything else."""
     text = str(error)
     return "[DATA_SOURCE_NOT_FOUND]" in text and name in text
-
-
-def is_first(text: str, folder: Path | None) -> bool:
-    """Whether no process of the application has had this text before.
-
-    ``folder``: the application's. An empty file in it stands for each text; without a folder, every
-    text is the first.
-    """
-    if folder is None:
-        return True
-    name = f"kafka-nb-said-{hashlib.sha256(text.encode()).hexdigest()}"
-    flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY
-    try:
-        os.close(os.open(folder / name, flags, 0o600))
-    except FileExistsError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 # --- the types of columns -------------------------------------------------------------------------

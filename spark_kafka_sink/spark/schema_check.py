@@ -1,4 +1,4 @@
-"""Checks on the driver whether the rows of a DataFrame can become records."""
+"""[driver] Checks whether the rows of a DataFrame can become records."""
 
 from __future__ import annotations
 

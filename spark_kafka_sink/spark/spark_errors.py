@@ -1,4 +1,4 @@
-"""Errors of Spark: as one line, and whether they may be transient."""
+"""[driver] Errors of Spark: as one line, and whether they may be transient."""
 
 from __future__ import annotations
 

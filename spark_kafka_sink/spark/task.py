@@ -1,4 +1,4 @@
-"""write_partition: what a task does with its rows, through the format or foreach_batch."""
+"""[task] write_partition: what a task does with its rows, through the format or foreach_batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""warm_up: starts a session's workers and producers before its first real micro-batch."""
+"""[driver] warm_up: starts a session's workers and producers before its first real micro-batch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.option import option_texts
 from spark_kafka_sink.config.options import drop_exactly_once, drop_formats
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.driver.inquirer import topic_exists
 from spark_kafka_sink.driver.options import read_options
-from spark_kafka_sink.driver.preflight import check, topic_exists
+from spark_kafka_sink.driver.preflight import check
 from spark_kafka_sink.spark.datasource import FORMAT, make_known
 from spark_kafka_sink.spark.foreach_batch import foreach_batch
 from spark_kafka_sink.spark.micro_batch import warn_of_session

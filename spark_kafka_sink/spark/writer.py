@@ -1,4 +1,4 @@
-"""The writers of the format: what Spark calls in tasks, and to commit or abort on the driver."""
+"""[both] The format's writers: Spark calls them in tasks, and to commit or abort."""
 
 from __future__ import annotations
 

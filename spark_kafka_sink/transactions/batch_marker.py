@@ -1,4 +1,4 @@
-"""Marks a micro-batch as complete, on the driver, when all of its tasks have committed."""
+"""[driver] Marks a micro-batch as complete when all of its tasks have committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims the layout of a micro-batch: how many Spark partitions it has, before a record is sent."""
+"""[task] Claims a micro-batch's layout, its number of Spark partitions, before any record."""
 
 from __future__ import annotations
 

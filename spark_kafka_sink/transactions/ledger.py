@@ -1,4 +1,4 @@
-"""The ledger: its contents for a micro-batch, and what a task does accordingly. Sends nothing.
+"""[both] The ledger: its contents for a micro-batch, and what a task does then. Sends nothing.
 
 Each Spark partition has a consumer group ``<prefix>.<partition>``, and three belong to all:
 ``<prefix>.driver``, ``<prefix>.layout``, and ``<prefix>.claim``, which only coordinates. The offset

@@ -1,15 +1,13 @@
-"""Reads and writes the ledger's offsets; repeats requests that brokers cannot answer yet."""
+"""[both] Reads and writes the ledger's offsets; repeats requests that brokers cannot answer yet."""
 
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 
 from spark_kafka_sink.advice import Advice, advice_on_broker_error
 from spark_kafka_sink.clients.idle_clients import IdleClients
@@ -30,6 +28,7 @@ from spark_kafka_sink.librdkafka.group_offsets import (
     store_offset,
 )
 from spark_kafka_sink.process_limits import free_address_space
+from spark_kafka_sink.threads import per_process
 
 # If brokers do not name the coordinator, that is noticed only when the request times out.
 _FIRST_REQUEST_SECONDS = 1.0
@@ -215,7 +214,7 @@ def borrow_offset(options: SinkOptions, topic: str, group: str) -> Iterator[Grou
 
     Only its connection may be older. It is kept for the next task unless this one fails.
     """
-    idle = _idle_offsets(os.getpid())
+    idle = _idle_offsets()
     key = options.producer.client, topic, group
     offset = idle.take(key)
     if offset is not None and offset.is_outdated:
@@ -235,9 +234,8 @@ def borrow_offset(options: SinkOptions, topic: str, group: str) -> Iterator[Grou
         offset.close()
 
 
-@cache
-def _idle_offsets(_pid: int) -> IdleClients[tuple[ClientSettings, str, str], GroupOffset]:
-    """Those of this process; a fork gets its own, since threads do not survive a fork."""
+@per_process
+def _idle_offsets() -> IdleClients[tuple[ClientSettings, str, str], GroupOffset]:
     return IdleClients(_most_idle)
 
 

@@ -1,4 +1,4 @@
-"""Writes one Spark partition of a micro-batch exactly once; used like a borrowed producer."""
+"""[task] Writes one Spark partition exactly once; used like a borrowed producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transaction: one transaction of one client, from its creation to its end."""
+"""[task] Transaction: one transaction of one client, from its creation to its end."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from streams import direct, forget_commit, run, stream_of
 from suspension import suspended
 
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.driver import preflight
+from spark_kafka_sink.driver import exactly_once_check, preflight
 from spark_kafka_sink.errors import (
     DeadlineExceeded,
     DeliveryFailed,
@@ -257,7 +257,7 @@ def test_a_record_that_the_topic_rejects_aborts_the_transaction(sink):
 
 def test_brokers_with_too_few_replicas_are_warned_of(sink, caplog, monkeypatch):
     # Brokers that answer late, as on a busy machine, are not warned of.
-    monkeypatch.setattr(preflight, "_CONFIGURATION_SECONDS", SECONDS)
+    monkeypatch.setattr(exactly_once_check, "CONFIGURATION_SECONDS", SECONDS)
     with caplog.at_level("WARNING", logger="spark_kafka_sink"):
         preflight.check(parse(sink.options))
     assert "the brokers have transaction.state.log.replication.factor=1, less than 3" in caplog.text

@@ -31,7 +31,7 @@ from http_stub import served
 from local_cluster import LocalCluster, Security
 from topics import Topics
 
-from spark_kafka_sink.driver import preconditions
+from spark_kafka_sink.driver import exactly_once_check
 from spark_kafka_sink.driver.options import read_options
 from spark_kafka_sink.driver.preflight import check
 from spark_kafka_sink.errors import InvalidOption, TransactionFailed
@@ -344,7 +344,7 @@ def test_the_driver_learns_the_brokers_version_with_any_login(
         request.getfixturevalue(broker), PROTOCOLS[broker], settings(store), topic
     )
     once = {"delivery.guarantee": "exactly-once", "exactly.once.partitions": "1"}
-    monkeypatch.setattr(preconditions, "_REQUESTS", {9: ("OffsetFetch", 99)})
+    monkeypatch.setattr(exactly_once_check, "_REQUESTS", {9: ("OffsetFetch", 99)})
     with pytest.raises(InvalidOption, match="OffsetFetch only up to version"):
         check(read_options(sink_options | once))
     monkeypatch.undo()

@@ -9,7 +9,7 @@ import pytest
 from black_hole import black_hole
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.driver import preflight
+from spark_kafka_sink.driver import inquirer, preflight
 from spark_kafka_sink.errors import DeadlineExceeded
 from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.spark.task import write_partition
@@ -68,7 +68,7 @@ def half_dead(options, cluster, resolver):
 @pytest.fixture
 def processes(monkeypatch):
     """Repeats what each of several new processes does. The client shuffles addresses in each."""
-    monkeypatch.setattr(preflight, "UNREACHABLE_SECONDS", 0.5)  # less than an address takes
+    monkeypatch.setattr(inquirer, "UNREACHABLE_SECONDS", 0.5)  # less than an address takes
 
     def processes():
         for _ in range(4):

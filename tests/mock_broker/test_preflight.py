@@ -16,7 +16,7 @@ from black_hole import black_hole
 from kafka_proxy import API_VERSIONS, METADATA, KafkaProxy
 from mock_cluster import ADD_OFFSETS_TO_TXN, OFFSET_FETCH
 
-from spark_kafka_sink.driver import preflight
+from spark_kafka_sink.driver import exactly_once_check, inquirer, preflight
 from spark_kafka_sink.errors import BrokerUnavailable, InvalidOption, TopicUnavailable
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 
@@ -28,10 +28,10 @@ NOBODY = "127.0.0.1:1"
 def forget():
     """Every test is a process of its own."""
     preflight._check.cache_clear()
-    preflight._check_exactly_once.cache_clear()
+    exactly_once_check.check.cache_clear()
     yield
     preflight._check.cache_clear()
-    preflight._check_exactly_once.cache_clear()
+    exactly_once_check.check.cache_clear()
 
 
 # --- topics ---------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_the_version_is_asked_for_once_per_process(exactly_once, cluster):
 
 
 def test_brokers_that_did_not_answer_are_asked_again(exactly_once, cluster, monkeypatch):
-    monkeypatch.setattr(preflight, "_CONFIGURATION_SECONDS", 0.5)
+    monkeypatch.setattr(exactly_once_check, "CONFIGURATION_SECONDS", 0.5)
     cluster.set_newest_version(OFFSET_FETCH, 5)
     with KafkaProxy() as proxy:
         once = exactly_once(kafka_bootstrap_servers=f"127.0.0.1:{proxy.port}", preflight="false")
@@ -145,13 +145,13 @@ def test_a_refused_port_fails_the_first_micro_batch_within_ten_seconds(options):
         BrokerUnavailable, match=rf"at {NOBODY} within [0-9.]+ s: .*refused.*Check that"
     ):
         preflight.check(options(kafka_bootstrap_servers=NOBODY))
-    assert preflight.UNREACHABLE_SECONDS <= time.monotonic() - started < 10
+    assert inquirer.UNREACHABLE_SECONDS <= time.monotonic() - started < 10
 
 
 def test_a_broker_that_hangs_up_counts_as_unreachable(options, cluster, monkeypatch):
     """Like a listener that requires a login when the client sends none."""
     # However busy the machine is, it is noticed earlier than this.
-    monkeypatch.setattr(preflight, "_ANSWER_SECONDS", 10.0)
+    monkeypatch.setattr(inquirer, "_ANSWER_SECONDS", 10.0)
     with KafkaProxy() as proxy:
         proxy.kafka, proxy.hangs_up_on = cluster, METADATA
         with pytest.raises(BrokerUnavailable, match=r"kafka\.security\.protocol"):
@@ -173,7 +173,7 @@ class StoppingBroker(StreamRequestHandler):
 
 
 def test_a_broker_that_stops_during_the_login_has_not_rejected_it(options, monkeypatch):
-    monkeypatch.setattr(preflight, "UNREACHABLE_SECONDS", 0.5)
+    monkeypatch.setattr(inquirer, "UNREACHABLE_SECONDS", 0.5)
     login = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
     login |= {"kafka.sasl.username": "u", "kafka.sasl.password": "hunter2"}
     with ThreadingTCPServer(("127.0.0.1", 0), StoppingBroker) as server:
@@ -191,7 +191,7 @@ def test_a_broker_that_stops_during_the_login_has_not_rejected_it(options, monke
 def test_a_first_micro_batch_waits_for_its_budget_if_one_of_two_brokers_may_still_answer(
     options, resolver, monkeypatch
 ):
-    monkeypatch.setattr(preflight, "UNREACHABLE_SECONDS", 0.5)
+    monkeypatch.setattr(inquirer, "UNREACHABLE_SECONDS", 0.5)
     resolver.unknown.add("nowhere.test")
     with black_hole() as silent:
         servers = f"nowhere.test:9092,{silent}"
@@ -227,7 +227,7 @@ def not_resolving(proxy, resolver):
 def test_a_later_micro_batch_survives_an_outage(
     options, cluster, resolver, monkeypatch, tmp_path, outage
 ):
-    monkeypatch.setattr(preflight, "UNREACHABLE_SECONDS", 0.2)
+    monkeypatch.setattr(inquirer, "UNREACHABLE_SECONDS", 0.2)
     with KafkaProxy() as proxy, ThreadPoolExecutor() as pool:
         proxy.kafka = SimpleNamespace(bootstrap_servers=cluster.bootstrap_servers.split(",")[0])
         sink_options = options(kafka_bootstrap_servers=f"broker.test:{proxy.port}")
@@ -243,7 +243,7 @@ def test_a_later_micro_batch_survives_an_outage(
 def test_brokers_that_stay_down_fail_a_later_micro_batch_after_the_metadata_budget(
     options, cluster, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(preflight, "UNREACHABLE_SECONDS", 0.2)
+    monkeypatch.setattr(inquirer, "UNREACHABLE_SECONDS", 0.2)
     sink_options = options(kafka_max_block_ms="2000")
     preflight.check(sink_options, tmp_path)
     preflight._check.cache_clear()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 from spark_kafka_sink.transactions import offset_calls
 
 
 def close_idle_offsets() -> None:
     """Close this process's: they would keep looking for a broker that has gone."""
-    offset_calls._idle_offsets(os.getpid()).close(1.0)
+    offset_calls._idle_offsets().close(1.0)

@@ -9,10 +9,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_kafka_sink import foreach_batch, register, warm_up
+from spark_kafka_sink.application_files import mark
 from spark_kafka_sink.errors import InvalidOption, InvalidSchema
 from spark_kafka_sink.spark import datasource
 from spark_kafka_sink.spark.datasource import KafkaSink
-from spark_kafka_sink.spark.private_api import is_first
 
 OPTIONS = {"kafka.bootstrap.servers": "host:9092", "topic": "t", "preflight": "false"}
 WARNING = "spark.speculation is true: .* duplicated"
@@ -138,8 +138,8 @@ def test_an_application_is_warned_once_whichever_process_plans(tmp_path, monkeyp
 
 
 def test_a_folder_that_cannot_be_written_to_hides_no_warning(tmp_path):
-    assert [is_first("a", tmp_path / "none") for _ in range(2)] == [True, True]
-    assert [is_first("a", tmp_path) for _ in range(2)] == [True, False]
+    assert [mark(tmp_path / "none", "said", "a") for _ in range(2)] == [True, True]
+    assert [mark(tmp_path, "said", "a") for _ in range(2)] == [True, False]
 
 
 @pytest.mark.parametrize("missing", ["kafka.bootstrap.servers", None])

@@ -82,10 +82,10 @@ CONSTANTS = [
     ("transactions.transaction:_CALL_SECONDS", 1, "transactions.transaction:_ABORT_SECONDS"),
     ("transactions.transaction:_ABORT_SECONDS", 1, "kafka.transaction.timeout.ms"),
     # the driver
-    ("driver.preflight:_POLL_SECONDS", 1, "driver.preflight:_ANSWER_SECONDS"),
-    ("driver.preflight:_ANSWER_SECONDS", 1, "driver.preflight:UNREACHABLE_SECONDS"),
-    ("driver.preflight:UNREACHABLE_SECONDS", 1, "kafka.max.block.ms"),
-    ("driver.preflight:_CONFIGURATION_SECONDS", 1, "kafka.max.block.ms"),
+    ("driver.inquirer:_POLL_SECONDS", 1, "driver.inquirer:_ANSWER_SECONDS"),
+    ("driver.inquirer:_ANSWER_SECONDS", 1, "driver.inquirer:UNREACHABLE_SECONDS"),
+    ("driver.inquirer:UNREACHABLE_SECONDS", 1, "kafka.max.block.ms"),
+    ("driver.inquirer:CONFIGURATION_SECONDS", 1, "kafka.max.block.ms"),
     ("clients.sockets:_HANDSHAKE_SECONDS", 1, "kafka.max.block.ms"),
     ("spark.warm_up:_TOPIC_SECONDS", 1, "kafka.max.block.ms"),
 ]
@@ -93,10 +93,10 @@ CONSTANTS = [
 # Times that neither contain another wait nor are part of one.
 ALONE = {
     "driver.options:_CLOSE_SECONDS": "frees a client that never connects",
-    "driver.options:_KEYTOOL_SECONDS": "Java on the driver, before anything else",
+    "driver.trust_store:_KEYTOOL_SECONDS": "Java on the driver, before anything else",
     "clients.oauth_token:_MOST_SECONDS": "no wait, but a date",
     "clients.oauth_token:_REPLACEMENT_SECONDS": "a pause between two calls",
-    "driver.preflight:_FREE_SECONDS": "frees a client, after everything else",
+    "driver.inquirer:_FREE_SECONDS": "frees a client, after everything else",
     "librdkafka.log_lines:_INTERVAL_SECONDS": "a pause between two log lines",
     "producer.topic_metadata:RECENT_SECONDS": "an age",
     "producer.topic_metadata:_SCAN_SECONDS": "a pause between two searches",

@@ -1,4 +1,4 @@
-"""The default of a schema's field, as Avro encodes it in every row."""
+"""[both] The default of a schema's field, as Avro encodes it in every row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""derive_schema: the Avro schema of a Spark type."""
+"""[both] derive_schema: the Avro schema of a Spark type."""
 
 from __future__ import annotations
 

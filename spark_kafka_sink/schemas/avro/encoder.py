@@ -1,4 +1,4 @@
-"""AvroEncoder: an Arrow column as Avro, all rows at once.
+"""[both] AvroEncoder: an Arrow column as Avro, all rows at once.
 
 In this order: the encoder, the writer of each type, the fields of a record, the branch of a union.
 """

@@ -1,4 +1,4 @@
-"""Level: the bytes of all rows of a struct, or of all elements of an array, column by column.
+"""[both] Level: the bytes of all rows of a struct, or elements of an array, by column.
 
 Every column adds *pieces*: at most eight bytes for each row, in one word (uint64), whose lowest
 byte is the first one. numpy writes the words of a piece to the output at once, eight bytes each. A

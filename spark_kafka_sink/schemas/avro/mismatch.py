@@ -1,4 +1,4 @@
-"""The message for a column that does not fit an Avro type: both types, and what to do."""
+"""[both] The message for a column that does not fit an Avro type: both types, and what to do."""
 
 from __future__ import annotations
 

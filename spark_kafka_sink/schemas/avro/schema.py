@@ -1,4 +1,4 @@
-"""An Avro schema as a tree of objects, with its names resolved."""
+"""[both] An Avro schema as a tree of objects, with its names resolved."""
 
 from __future__ import annotations
 

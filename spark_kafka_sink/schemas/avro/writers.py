@@ -1,4 +1,4 @@
-"""What writes an Arrow column of one type as an Avro type: all rows at once.
+"""[both] What writes an Arrow column of one type as an Avro type: all rows at once.
 
 ``write(level, array, active)`` adds the bytes of the active rows (None: all), which are not null.
 """

@@ -1,4 +1,4 @@
-"""Spark type -> JSON Schema of what the encoder writes."""
+"""[both] Spark type -> JSON Schema of what the encoder writes."""
 
 from __future__ import annotations
 

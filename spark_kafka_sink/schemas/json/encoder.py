@@ -1,4 +1,4 @@
-"""Arrow column -> JSON as of Spark's to_json: one value per row, in UTF-8, without spaces.
+"""[both] Arrow column -> JSON as of Spark's to_json: one value per row, in UTF-8, without spaces.
 
 Two things differ: times keep their microseconds, and numbers that JSON does not have are problems.
 Each level of a nested type becomes one array of texts, of which the level above is joined; no step

@@ -1,4 +1,4 @@
-"""Does what the encoder writes of a column fit a JSON Schema that was given?"""
+"""[both] Does what the encoder writes of a column fit a JSON Schema that was given?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A JSON Schema as alternatives, of which each is a tree, with its references followed."""
+"""[both] A JSON Schema as alternatives, of which each is a tree, with its references followed."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from spark_kafka_sink.clients.sockets import Server, server
 from spark_kafka_sink.config.added_settings import query_settings
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.driver.preflight import UNREACHABLE_SECONDS
+from spark_kafka_sink.driver.inquirer import UNREACHABLE_SECONDS
 from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
 from spark_kafka_sink.librdkafka.event_reader import awaits_connection
 from spark_kafka_sink.threads import start_thread

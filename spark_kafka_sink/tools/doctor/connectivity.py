@@ -22,9 +22,9 @@ from spark_kafka_sink.config.java_security import fetches_tokens
 from spark_kafka_sink.config.options import review
 from spark_kafka_sink.config.waits import unfitting
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.driver.exactly_once_check import unsupported
+from spark_kafka_sink.driver.inquirer import newest_versions
 from spark_kafka_sink.driver.options import complete
-from spark_kafka_sink.driver.preconditions import unsupported
-from spark_kafka_sink.driver.preflight import newest_versions
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
     BrokerUnavailable,

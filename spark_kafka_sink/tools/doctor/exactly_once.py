@@ -12,7 +12,7 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
-from spark_kafka_sink.driver.preconditions import (
+from spark_kafka_sink.driver.exactly_once_check import (
     COORDINATORS,
     unmet,
     unmet_by_topic,

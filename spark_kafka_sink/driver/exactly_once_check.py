@@ -1,8 +1,18 @@
-"""What exactly-once requires from the brokers, as far as their versions and settings show it."""
+"""[driver] What exactly-once requires from brokers, as their versions and settings show it."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
+from functools import cache
+
+from spark_kafka_sink.advice import Advice
+from spark_kafka_sink.config.producer_options import ClientSettings
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.driver.inquirer import CONFIGURATION_SECONDS, NoAnswer, asking
+from spark_kafka_sink.errors import InvalidOption
+
+_log = logging.getLogger("spark_kafka_sink")
 
 _LEAST_REPLICAS = 3
 _LEAST_IN_SYNC = 2
@@ -27,6 +37,27 @@ COORDINATORS: Mapping[str, tuple[str, str]] = {
     ),
     "__consumer_offsets": ("offsets.topic.replication.factor", "min.insync.replicas"),
 }
+
+
+@cache
+def check(settings: ClientSettings, topic: str) -> None:
+    """Raise InvalidOption if the brokers cannot keep its promise; log which settings endanger it.
+
+    Brokers that do not answer in time are asked again before the next micro-batch.
+    """
+    deadline = Deadline(CONFIGURATION_SECONDS)
+    with asking(settings, reports_versions=True) as brokers:
+        broker_ids = brokers.broker_ids(deadline)
+        if not broker_ids:
+            raise NoAnswer
+        if problem := unsupported(brokers.newest_versions):
+            raise InvalidOption(f"{problem}. {Advice.EXACTLY_ONCE_UNSUPPORTED.remedy}")
+        broker = brokers.broker_configuration(broker_ids, deadline)
+        topic_answer = brokers.topic_configuration(topic, deadline)
+    broker_settings = {} if broker is None else broker.settings
+    topic_settings = {} if topic_answer is None else topic_answer.settings
+    for sentence in unmet(broker_settings, topic, topic_settings):
+        _log.warning("exactly-once: %s", sentence)
 
 
 def unsupported(newest_versions: Mapping[int, int]) -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.driver.preconditions import unmet
+from spark_kafka_sink.driver.exactly_once_check import unmet
 
 BROKER = {
     "transaction.state.log.replication.factor": "3",
