@@ -52,7 +52,7 @@ test: setup $(ARCHIVES) ## all tests but the slow ones, three files at a time: m
 	$(PYTEST) -n 3 -m "not slow"
 
 test-slow: setup $(ARCHIVES) ## tests that start clusters, environments or kinds of sessions, and 90 s of chaos, four files at a time: most of them wait
-	$(PYTEST) -n 4 -m slow tests/programs tests/chaos tests/integration tests/search
+	$(PYTEST) -n 4 -m "slow and not other_way" tests/programs tests/chaos tests/integration tests/search
 
 test-unit: setup ## unit tests, and tests on librdkafka's mock broker; no Spark or Kafka runs
 	$(BIN)/pytest tests/unit tests/mock_broker
