@@ -48,11 +48,11 @@ demo: setup ## write 336,776 flights to a local Kafka and check every record
 
 PYTEST = $(TEST_JAVA) $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 
-test: setup $(ARCHIVES) ## all tests but the slow ones, three files at a time: many of them wait
-	$(PYTEST) -n 3 -m "not slow"
+test: setup $(ARCHIVES) ## all tests but the slow ones, four files at a time: many of them wait
+	$(PYTEST) -n 4 -m "not slow"
 
 test-slow: setup $(ARCHIVES) ## tests that start clusters, environments or kinds of sessions, and 90 s of chaos, four files at a time: most of them wait
-	$(PYTEST) -n 4 -m slow tests/programs tests/chaos tests/integration tests/search
+	$(PYTEST) -n 4 -m "slow and not other_way" tests/programs tests/chaos tests/integration tests/search
 
 test-unit: setup ## unit tests, and tests on librdkafka's mock broker; no Spark or Kafka runs
 	$(BIN)/pytest tests/unit tests/mock_broker

@@ -186,9 +186,9 @@ def test_a_failed_query_is_started_again_and_unhealthy_until_it_succeeds(start, 
 @pytest.mark.parametrize(
     ("how", "mode", "send"),
     [
-        ("python", "foreach_batch", lambda job: os.killpg(job.pid, signal.SIGINT)),  # Ctrl-C
+        ("warm", "foreach_batch", lambda job: os.kill(job.pid, signal.SIGTERM)),
         pytest.param(
-            *("python", "format", lambda job: os.kill(job.pid, signal.SIGTERM)),
+            *("python", "format", lambda job: os.killpg(job.pid, signal.SIGINT)),  # Ctrl-C
             marks=pytest.mark.slow,
         ),
         pytest.param(

@@ -1,4 +1,4 @@
-"""Every kind of Spark session: classic, with executors of their own, and Connect."""
+"""Spark sessions that are not local ones: with executors of their own, and Connect."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ def expected(how):
 @pytest.mark.parametrize(
     ("kind", "how"),
     [
-        ("local[2]", "registered"),
         ("local-cluster[2,1,1024]", "found"),
         ("connect", "found"),
         ("connect", "registered"),
     ],
 )
-def test_batch_and_streams_arrive_in_every_kind_of_session(
+def test_batch_and_streams_arrive_in_other_kinds_of_session(
     bootstrap_servers, topics, tmp_path, kind, how
 ):
     topic = topics.create(partitions=2)

@@ -110,13 +110,27 @@ class Table(list[Program]):
         return add
 
     def cases(self, is_fast: bool) -> list[ParameterSet]:
-        """The programs that are fast, or the others, in all ways, as parameters of a test."""
+        """The programs that are fast, or the others, in all ways, as parameters of a test.
+
+        Of the others, those that run alike in both ways are marked in one of them, in turn.
+        """
         return [
-            pytest.param(program, way, id=f"{program.name}-{way}")
-            for program in self
+            pytest.param(
+                program,
+                way,
+                id=f"{program.name}-{way}",
+                marks=[pytest.mark.other_way] if _is_other_way(program, number, way) else [],
+            )
+            for number, program in enumerate(self)
             if program.is_fast == is_fast
             for way in program.ways
         ]
+
+
+def _is_other_way(program: Program, number: int, way: str) -> bool:
+    """Whether ``make test-slow`` runs the program in its other way only."""
+    is_alike = program.demands in ((), (MODE,)) and not program.refused and not program.is_fast
+    return is_alike and way != program.ways[number % len(program.ways)]
 
 
 def edited(text: str, edits: tuple[Edit, ...]) -> str:
