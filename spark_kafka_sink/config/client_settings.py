@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.config import java_security, msk_iam, oauth_login
-from spark_kafka_sink.config.jaas import JAAS
+from spark_kafka_sink.config import logins, stores
 from spark_kafka_sink.config.java_settings import (
     ALIASES,
     ALLOWED,
@@ -20,10 +19,16 @@ from spark_kafka_sink.config.java_settings import (
     guarantees,
     timeouts,
 )
-from spark_kafka_sink.config.option import PREFIX, Notices, nearest_in_range
+from spark_kafka_sink.config.option import (
+    PREFIX,
+    Notices,
+    check_file_name,
+    check_not_empty,
+    nearest_in_range,
+)
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.secret import PEM_BEGIN, Secret, read_secret, redacted
+from spark_kafka_sink.secret import Secret, read_secret, redacted
 
 if TYPE_CHECKING:
     from spark_kafka_sink.librdkafka.setting_specs import SettingSpec
@@ -60,6 +65,10 @@ DEFAULTS: Mapping[str, str] = {
     "reconnect.backoff.max.ms": "1000",  # Java's
 }
 
+_INSTEAD_OF_FILES = (
+    "a file, or set kafka.ssl.truststore.certificates, kafka.ssl.keystore.key and "
+    "kafka.ssl.keystore.certificate.chain"
+)
 _PEM_TEXTS = frozenset(
     {
         "https.ca.pem",
@@ -135,41 +144,36 @@ def translate(
     notices = Notices() if notices is None else notices
     settings = _without_ignored(settings, notices)
     settings = {name: read_setting(name, value) for name, value in settings.items()}
-    settings = java_security.without_unused_login(settings, oauth_callback, notices)
-    settings = java_security.without_unused_tls(settings, notices)
-    if msk_iam.is_wanted(settings):
-        settings = msk_iam.translate_login(settings, oauth_callback, notices)
-        oauth_callback = msk_iam.CALLBACK
-    elif oauth_login.is_wanted(settings):
-        settings = oauth_login.translate_login(settings, oauth_callback, notices)
+    settings = logins.without_unused_login(settings, oauth_callback, notices)
+    settings = stores.without_unused_tls(settings, notices)
+    if logins.is_msk_iam(settings):
+        settings = logins.translate_msk_iam(settings, oauth_callback, notices)
+        oauth_callback = logins.MSK_IAM_CALLBACK
+    elif logins.is_oauth(settings):
+        settings = logins.translate_oauth(settings, oauth_callback, notices)
     for name, value in settings.items():
         option = PREFIX + name
-        if name in _NEEDS_TEXT and not value.strip():
-            raise InvalidOption(f"{option} is empty; set it, or remove it", option=option)
-        if name.endswith((".location", ".file")) and PEM_BEGIN in value:
-            raise InvalidOption(
-                f"{option} is PEM text, not the name of a file (it is not shown); write it "
-                "to a file, or set kafka.ssl.truststore.certificates, kafka.ssl.keystore.key and "
-                "kafka.ssl.keystore.certificate.chain",
-                option=option,
-            )
+        if name in _NEEDS_TEXT:
+            check_not_empty(option, value)
+        if name.endswith((".location", ".file")):
+            check_file_name(option, value, _INSTEAD_OF_FILES)
         if name in REJECTED:
             raise InvalidOption(f"{option} is not supported: {REJECTED[name]}", option=option)
     result = _renamed(_expanded(settings, notices), notices)
     specs = _setting_specs()
     effective = {**{name: spec.default for name, spec in specs.items()}, **DEFAULTS, **result}
     result |= guarantees(result, effective, notices)
-    java_security.check_mechanism(result, oauth_callback)
-    if java_security.fetches_tokens(result):
-        oauth_login.check_endpoint(result)
+    logins.check_mechanism(result, oauth_callback)
+    if logins.fetches_tokens(result):
+        logins.check_endpoint(result)
     merged = {
         **DEFAULTS,
         **result,
         **timeouts(result, effective, specs, notices),
-        **java_security.java_trust_store(settings),
-        **java_security.java_key_store(settings),
+        **stores.java_trust_store(settings),
+        **stores.java_key_store(settings),
     }
-    trust = next((f"{PREFIX}{name}" for name in java_security.TRUST if name in settings), "")
+    trust = next((f"{PREFIX}{name}" for name in stores.TRUST if name in settings), "")
     return ClientSettings(tuple(sorted(merged.items())), oauth_callback, trust)
 
 
@@ -211,7 +215,7 @@ def _renamed(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
             raise InvalidOption(f"{PREFIX}{name} sets {PREFIX}{target} a second time; keep one")
         result[target] = "0" if name in MINUS_ONE_IS_ZERO and value == "-1" else value
         if target in _PEM_TEXTS:
-            result[target] = java_security.pem_in_lines(value)
+            result[target] = stores.pem_in_lines(value)
         result[target] = _adapted(name, target, result[target], notices)
         _check_value(name, target, result[target])
         result[target] = _spelled(target, result[target])
@@ -301,7 +305,7 @@ def _expanded(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
         for name, value in convert(settings, notices).items():
             if name in ("sasl.username", "sasl.password") and name in result:
                 # Java does not know these names.
-                notices.ignore(PREFIX + name, f"{PREFIX}{JAAS} wins")
+                notices.ignore(PREFIX + name, f"{logins.JAAS_OPTION} wins")
             elif name in result:
                 raise InvalidOption(f"{PREFIX}{name} is set twice, in different ways; keep one")
             result[name] = value
@@ -312,8 +316,9 @@ def _expanded(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
 _COMPRESSION_LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
 _MOST_COMPRESSION = 12  # librdkafka's
 
-_CONVERTED = java_security.REPLACED | frozenset(
+_CONVERTED = stores.REPLACED | frozenset(
     {
+        logins.JAAS,
         "batch.size",
         "compression.gzip.level",
         "compression.lz4.level",
@@ -374,9 +379,9 @@ def _constant_backoff(settings: Mapping[str, str], _notices: Notices) -> dict[st
 
 
 _CONVERTERS = (
-    java_security.credentials,
-    java_security.trust_store,
-    java_security.key_store,
+    logins.credentials,
+    stores.trust_store,
+    stores.key_store,
     _batch_size,
     _compression_level,
     _endpoint_check,

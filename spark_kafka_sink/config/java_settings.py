@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.config.java_security import INSTEAD_OF_LOGIN_CLASSES
+from spark_kafka_sink.config.logins import INSTEAD_OF_LOGIN_CLASSES
 from spark_kafka_sink.config.option import PREFIX, ContradictoryOption, Notices
 from spark_kafka_sink.errors import InvalidOption
 
