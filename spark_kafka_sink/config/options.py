@@ -12,12 +12,14 @@ from typing import ParamSpec, TypeVar
 
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.added_settings import producer_settings
-from spark_kafka_sink.config.client_settings import known_names, redact_unless_public, translate
-from spark_kafka_sink.config.java_settings import (
+from spark_kafka_sink.config.client_settings import (
     ALIASES,
     IGNORED,
     REJECTED,
     RENAMED,
+    known_names,
+    redact_unless_public,
+    translate,
     without_idempotence,
 )
 from spark_kafka_sink.config.option import (
