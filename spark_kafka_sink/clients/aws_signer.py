@@ -13,7 +13,7 @@ from base64 import urlsafe_b64decode
 from datetime import datetime, timezone
 from urllib.parse import parse_qs, urlsplit
 
-from spark_kafka_sink.config.msk_iam import MECHANISM
+from spark_kafka_sink.config.logins import AWS_MSK_IAM
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.secret import Secret
@@ -36,8 +36,8 @@ def add_region(configuration: str, servers: str) -> str:
     region = region or _region_in(_ENDPOINT, servers)
     if not region:
         raise InvalidOption(
-            f"kafka.sasl.mechanism={MECHANISM}: kafka.bootstrap.servers does not show the region; "
-            "set the environment variable AWS_REGION on the driver"
+            f"kafka.sasl.mechanism={AWS_MSK_IAM}: kafka.bootstrap.servers does not show the "
+            "region; set the environment variable AWS_REGION on the driver"
         )
     return Secret(json.dumps({"region": region, **json.loads(configuration)}))
 

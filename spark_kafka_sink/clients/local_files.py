@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from spark_kafka_sink.config.java_security import fetches_tokens, pem_in_lines
+from spark_kafka_sink.config.logins import fetches_tokens
+from spark_kafka_sink.config.stores import pem_in_lines
 from spark_kafka_sink.secret import Secret
 
 #: where systems keep the certificates of the authorities that they trust

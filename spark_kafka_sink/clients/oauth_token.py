@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from spark_kafka_sink.advice import Advice
-from spark_kafka_sink.config import msk_iam
+from spark_kafka_sink.config.logins import AWS_MSK_IAM, MSK_IAM_CALLBACK
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, LibraryUnavailable, TokenUnavailable
@@ -83,8 +83,8 @@ class TokenCall:
     @property
     def option(self) -> str:
         """What the user has set."""
-        if self._name == msk_iam.CALLBACK:
-            return f"kafka.sasl.mechanism={msk_iam.MECHANISM}"
+        if self._name == MSK_IAM_CALLBACK:
+            return f"kafka.sasl.mechanism={AWS_MSK_IAM}"
         return f"oauth.callback={self._name}"
 
     def _run(self) -> Token | AuthenticationFailed:
@@ -244,7 +244,7 @@ def _latest_calls_here() -> LatestCalls:
 
 def token_remedy(settings: ClientSettings) -> str:
     """What to do if the function gives no token."""
-    is_msk_iam = settings.oauth_callback == msk_iam.CALLBACK
+    is_msk_iam = settings.oauth_callback == MSK_IAM_CALLBACK
     return (Advice.NO_TOKEN_OF_MSK_IAM if is_msk_iam else Advice.NO_TOKEN_FROM_CALLBACK).remedy
 
 

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from spark_kafka_sink.advice import Advice, advice_on_text, proxy_variable, settings_error
 from spark_kafka_sink.clients.local_files import add_local_files, file_versions
 from spark_kafka_sink.clients.oauth_token import TokenFunction, token_remedy
-from spark_kafka_sink.config.java_security import fetches_tokens
+from spark_kafka_sink.config.logins import fetches_tokens
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, TokenUnavailable

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote
 
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.names import is_full_avro_name, is_topic_name, topic_name_rule
-from spark_kafka_sink.secret import Secret
+from spark_kafka_sink.secret import PEM_BEGIN, Secret
 
 #: prefix of the Kafka client's settings
 PREFIX = "kafka."
@@ -80,6 +80,15 @@ class Notices:
         """``sentence``: without a full stop at its end."""
         self.sentences.append(sentence)
 
+    def without(
+        self, settings: Mapping[str, str], names: Iterable[str], reason: str
+    ) -> dict[str, str]:
+        """``settings`` without these, named without ``kafka.``, which are noted as ignored."""
+        ignored = sorted(names)
+        for name in ignored:
+            self.ignore(PREFIX + name, reason)
+        return {name: value for name, value in settings.items() if name not in ignored}
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """One sentence about all ignored options, if there are any, then the others."""
@@ -87,6 +96,22 @@ class Notices:
             return tuple(self.sentences)
         parts = [f"{', '.join(names)} ({owner})" for owner, names in self.ignored.items()]
         return (f"these options have no effect on this sink: {'; '.join(parts)}", *self.sentences)
+
+
+def check_not_empty(option: str, value: str) -> None:
+    """Raise InvalidOption if there is only white space."""
+    if not value.strip():
+        raise InvalidOption(f"{option} is empty; set it, or remove it", option=option)
+
+
+def check_file_name(option: str, value: str, instead: str) -> None:
+    """Raise InvalidOption for PEM text; ``instead``: where to write it."""
+    if PEM_BEGIN in value:
+        raise InvalidOption(
+            f"{option} is PEM text, not the name of a file (it is not shown); write it to "
+            f"{instead}",
+            option=option,
+        )
 
 
 def nearest_in_range(name: str, number: int, low: int, high: int, notices: Notices) -> int:

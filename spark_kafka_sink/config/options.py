@@ -12,12 +12,14 @@ from typing import ParamSpec, TypeVar
 
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.added_settings import producer_settings
-from spark_kafka_sink.config.client_settings import known_names, redact_unless_public, translate
-from spark_kafka_sink.config.java_settings import (
+from spark_kafka_sink.config.client_settings import (
     ALIASES,
     IGNORED,
     REJECTED,
     RENAMED,
+    known_names,
+    redact_unless_public,
+    translate,
     without_idempotence,
 )
 from spark_kafka_sink.config.option import (
@@ -42,12 +44,6 @@ from spark_kafka_sink.config.registry_options import REGISTRY_PREFIX, SETTINGS, 
 from spark_kafka_sink.config.serialization_options import (
     SerializationOptions,
     read_serialization,
-)
-from spark_kafka_sink.config.unknown_options import (
-    misspelt_option,
-    misspelt_setting,
-    option_owner,
-    setting_owner,
 )
 from spark_kafka_sink.errors import InvalidOption, KafkaSinkError
 from spark_kafka_sink.records.column_table import COLUMNS, TIMESTAMP
@@ -326,7 +322,8 @@ def _unknown_options(typed: Mapping[str, str], notices: Notices) -> list[Invalid
 
 def _meant(name: str, *, has_format: bool) -> str | None:
     """The option that a user meant with an unknown name, if it is not somebody else's."""
-    from spark_kafka_sink.config.foreign_names import owner
+    # Imported here and below: tasks have no unknown options.
+    from spark_kafka_sink.config.unknown_options import misspelt_option, misspelt_setting, owner
 
     settings = _settings_to_mean()
     if has_format and name in SETTINGS:  # as in Java's configurations of a schema registry
@@ -343,7 +340,7 @@ def _meant(name: str, *, has_format: bool) -> str | None:
 @cache
 def _settings_to_mean() -> frozenset[str]:
     """The settings of the producer, without ``kafka.``, that a misspelt name may mean."""
-    from spark_kafka_sink.config.foreign_names import owner
+    from spark_kafka_sink.config.unknown_options import owner
 
     # Java's names are better known than librdkafka's, some of which are a broker's.
     clients = known_names() - REJECTED.keys() - IGNORED.keys() - ALIASES.keys()
@@ -351,6 +348,8 @@ def _settings_to_mean() -> frozenset[str]:
 
 
 def _owner(name: str) -> str:
+    from spark_kafka_sink.config.unknown_options import option_owner, setting_owner
+
     if name.startswith(PREFIX):
         return setting_owner(name.removeprefix(PREFIX))
     return option_owner(name, known_names() | _CLIENT_OPTIONS)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from spark_kafka_sink.config.option import did_you_mean
+from spark_kafka_sink.config.option import check_file_name, check_not_empty, did_you_mean
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.secret import PEM_BEGIN, split_url
+from spark_kafka_sink.secret import split_url
 
 REGISTRY_PREFIX = "schema.registry."
 
@@ -122,6 +122,9 @@ def check_settings(settings: Mapping[str, str]) -> dict[str, str]:
                 f"{did_you_mean(name, SETTINGS)}",
                 option=option,
             )
+        if name in FILES:
+            check_not_empty(option, value)
+            check_file_name(option, value, "a file on the driver and all executors")
         try:
             _check_value(name, value)
         except ValueError as error:
@@ -146,13 +149,6 @@ def check_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 def _check_value(name: str, value: str) -> None:
     """Raise ValueError with a sentence that follows ``name=``."""
-    if name in FILES and not value:
-        raise ValueError(" is empty; name a file, or remove it")
-    if name in FILES and PEM_BEGIN in value:
-        raise ValueError(
-            "[hidden] is PEM text, not the name of a file; write it to a file on the driver and "
-            "all executors"
-        )
     if name == "proxy":
         parts = split_url(value, _PROXIES, may_have="?#")
         if parts.path.strip("/") or parts.query or parts.fragment:

@@ -12,12 +12,12 @@ from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_kafka_sink.config.java_security import (
+from spark_kafka_sink.config.option import PREFIX
+from spark_kafka_sink.config.stores import (
     KEY_STORE_PASSWORDS,
     key_store_conversion,
     pem_in_lines,
 )
-from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.secret import Secret
 

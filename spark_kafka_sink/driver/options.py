@@ -9,8 +9,7 @@ from functools import cache
 from spark_kafka_sink.advice import settings_error
 from spark_kafka_sink.clients.aws_signer import add_region
 from spark_kafka_sink.clients.local_files import FILE_ENDINGS
-from spark_kafka_sink.config.java_security import TOKEN_METHOD
-from spark_kafka_sink.config.msk_iam import CALLBACK
+from spark_kafka_sink.config.logins import MSK_IAM_CALLBACK, TOKEN_METHOD
 from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
@@ -49,7 +48,7 @@ def completed(settings: ClientSettings) -> ClientSettings:
         pairs["ssl.ca.pem"] = store_certificates(location, kind, password)
     if pairs.pop("ssl.keystore.type", None) is not None:
         replace_key_store(pairs)
-    if settings.oauth_callback == CALLBACK:
+    if settings.oauth_callback == MSK_IAM_CALLBACK:
         name = "sasl.oauthbearer.config"
         pairs[name] = add_region(pairs[name], pairs["bootstrap.servers"])
     return replace(settings, pairs=tuple(sorted(pairs.items())))

@@ -50,8 +50,8 @@ def _keep_failed(report: DeliveryReport, options: SinkOptions) -> None:
     micro_batch.keep_report(replace(report, outcome="failed"), options)
 
 
-class KafkaBatchWriter(DataSourceArrowWriter):
-    """``df.write``: Spark calls ``write`` in every task, ``commit`` or ``abort`` on the driver."""
+class _InTasks:
+    """What is the same for batches and streams."""
 
     def __init__(self, options: SinkOptions, serializer: Serializer | None = None) -> None:
         self._options = options
@@ -59,6 +59,10 @@ class KafkaBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
         return KafkaCommitMessage(write_partition(iterator, self._options, self._serializer))
+
+
+class KafkaBatchWriter(_InTasks, DataSourceArrowWriter):
+    """``df.write``: Spark calls ``write`` in every task, ``commit`` or ``abort`` on the driver."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         from spark_kafka_sink.spark import micro_batch
@@ -70,15 +74,8 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         _keep_failed(_total(messages, None), self._options)
 
 
-class KafkaStreamWriter(StreamWriter):
+class KafkaStreamWriter(_InTasks, StreamWriter):
     """``df.writeStream``: like KafkaBatchWriter, for every micro-batch."""
-
-    def __init__(self, options: SinkOptions, serializer: Serializer | None = None) -> None:
-        self._options = options
-        self._serializer = serializer
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
-        return KafkaCommitMessage(write_partition(iterator, self._options, self._serializer))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if None in messages:

@@ -8,7 +8,7 @@ import re
 import pytest
 from java_classes import java_classes, newest_class_path, spark_class_path
 
-from spark_kafka_sink.config.foreign_names import owner, source_owner
+from spark_kafka_sink.config.unknown_options import owner, source_owner
 from spark_kafka_sink.tools.local_kafka import KAFKA_VERSION
 from spark_kafka_sink.tools.local_servers.downloads import fetch_jars
 

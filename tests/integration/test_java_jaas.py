@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaas_judge import java_jaas
 
-from spark_kafka_sink.config.jaas import parsed_jaas
+from spark_kafka_sink.config.logins import parsed_jaas
 from spark_kafka_sink.tools.job.replay import source_options
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

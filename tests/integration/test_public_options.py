@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from java_classes import JavaClasses, java_classes, newest_class_path, spark_class_path
 from public_options import REQUIRED, answer, dictionaries, jaas_strings, pairs
 
-from spark_kafka_sink.config.client_settings import known_names
-from spark_kafka_sink.config.foreign_names import owner
-from spark_kafka_sink.config.java_settings import IGNORED, REJECTED
+from spark_kafka_sink.config.client_settings import IGNORED, REJECTED, known_names
 from spark_kafka_sink.config.option_table import OPTIONS
 from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.config.unknown_options import owner
 
 # Each of hundreds of producers in Java takes some 20 ms on an idle machine.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -5,14 +5,12 @@ import pytest
 from spark_kafka_sink.config.added_settings import producer_settings
 from spark_kafka_sink.config.client_settings import (
     DEFAULTS,
-    known_names,
-    translate,
-)
-from spark_kafka_sink.config.java_settings import (
     IGNORED,
     REJECTED,
     RENAMED,
     SAME_AS_DEFAULT,
+    known_names,
+    translate,
 )
 from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.config.options import parse

@@ -10,9 +10,9 @@ import pytest
 from markdown_pages import API, GUIDE, PAGES, ROOT, anchors, blocks, code_in_text, links, name
 
 from spark_kafka_sink.config.client_settings import known_names
-from spark_kafka_sink.config.foreign_names import owner
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.option_table import OPTIONS
+from spark_kafka_sink.config.unknown_options import owner
 
 PICTURE = ROOT / "docs" / "path_of_a_row.svg"
 ALIASES = {"bash", "console", "shell", "py", "python3", "yml"}

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.config.client_settings import translate
-from spark_kafka_sink.config.jaas import parsed_jaas
-from spark_kafka_sink.config.java_security import pem_in_lines
+from spark_kafka_sink.config.logins import parsed_jaas
 from spark_kafka_sink.config.option import Notices
+from spark_kafka_sink.config.stores import pem_in_lines
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.secret import Secret
 

@@ -11,8 +11,8 @@ import pytest
 
 from spark_kafka_sink.clients import aws_signer
 from spark_kafka_sink.clients.oauth_token import TokenFunction
-from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.client_settings import translate
+from spark_kafka_sink.config.logins import MSK_IAM_CALLBACK
 from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.driver.options import completed
 from spark_kafka_sink.errors import InvalidOption
@@ -35,7 +35,7 @@ def no_region(monkeypatch):
 def test_it_is_oauthbearer_with_a_callback_of_ours():
     client = translated()
     assert client["sasl.mechanism"] == "OAUTHBEARER"
-    assert client.oauth_callback == msk_iam.CALLBACK
+    assert client.oauth_callback == MSK_IAM_CALLBACK
     assert json.loads(client["sasl.oauthbearer.config"]) == {"region": "eu-west-1"}
 
 
@@ -157,7 +157,7 @@ def test_amazons_handler_for_oauthbearer_makes_the_same_tokens():
             "OAuthBearerLoginModule required awsProfileName=p;",
         }
     )
-    assert client.oauth_callback == msk_iam.CALLBACK
+    assert client.oauth_callback == MSK_IAM_CALLBACK
     login = json.loads(client["sasl.oauthbearer.config"])
     assert login == {"region": "eu-west-1", "awsProfileName": "p"}
 

@@ -7,8 +7,7 @@ import re
 import pytest
 from token_endpoint import token_endpoint
 
-from spark_kafka_sink.config.client_settings import translate
-from spark_kafka_sink.config.java_settings import REJECTED
+from spark_kafka_sink.config.client_settings import REJECTED, translate
 from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import InvalidOption

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import Column
 
 from spark_kafka_sink import restore_dead_letters
-from spark_kafka_sink.config.jaas import parsed_jaas
+from spark_kafka_sink.config.logins import parsed_jaas
 from spark_kafka_sink.config.option_table import REPORT_PATH
 from spark_kafka_sink.errors import InvalidConfiguration, LibraryUnavailable
 from spark_kafka_sink.secret import Secret

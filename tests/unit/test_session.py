@@ -12,7 +12,7 @@ from fake_clock import FakeClock
 
 from spark_kafka_sink.clients.oauth_token import TokenFunction
 from spark_kafka_sink.clients.session import Session, explained
-from spark_kafka_sink.config import msk_iam
+from spark_kafka_sink.config.logins import MSK_IAM_CALLBACK
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, InvalidOption, TokenUnavailable
@@ -130,7 +130,7 @@ def test_a_client_without_a_token_function_awaits_no_token(session):
             "the brokers at b:1 reject the login: invalid token. Correct the user name, pa",
         ),
         (NO_TOKEN, "module:function", "b:1: no route to host. Correct oauth.callback or what"),
-        (NO_TOKEN, msk_iam.CALLBACK, "'spark-kafka-sink[msk-iam]', and provide credentials where"),
+        (NO_TOKEN, MSK_IAM_CALLBACK, "'spark-kafka-sink[msk-iam]', and provide credentials where"),
         (
             NO_TOKEN,
             "",

@@ -15,8 +15,8 @@ from spark_kafka_sink.config.added_settings import transactional
 from spark_kafka_sink.config.client_settings import DEFAULTS
 from spark_kafka_sink.config.option_table import OPTIONS
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.config.waits import NESTED, seconds, unfitting
 from spark_kafka_sink.librdkafka.setting_specs import producer_setting_specs
+from spark_kafka_sink.tools.doctor.waits import NESTED, seconds, unfitting
 
 PACKAGE = Path(spark_kafka_sink.__file__).parent
 CONF = sorted((Path(__file__).parents[2] / "conf").glob("*.yaml"))

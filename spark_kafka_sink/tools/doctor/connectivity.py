@@ -18,9 +18,8 @@ from spark_kafka_sink.clients.oauth_token import TokenFunction, token_remedy
 from spark_kafka_sink.clients.session import login_failure
 from spark_kafka_sink.clients.sockets import Server, concerns_clients_certificate
 from spark_kafka_sink.config import option_table as table
-from spark_kafka_sink.config.java_security import fetches_tokens
+from spark_kafka_sink.config.logins import fetches_tokens
 from spark_kafka_sink.config.options import review
-from spark_kafka_sink.config.waits import unfitting
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.driver.exactly_once_check import unsupported
 from spark_kafka_sink.driver.inquirer import newest_versions
@@ -47,6 +46,7 @@ from spark_kafka_sink.tools.doctor.result import (
     warned,
 )
 from spark_kafka_sink.tools.doctor.topic import DESCRIBE_CLUSTER, PRODUCE
+from spark_kafka_sink.tools.doctor.waits import unfitting
 
 _CONNECTION = re.compile("bootstrap|oauth|sasl|security|ssl", re.IGNORECASE)
 _NOT_MEANT = "Change or remove the option if that is not what you meant"

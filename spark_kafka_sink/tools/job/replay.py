@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config import option_table
 from spark_kafka_sink.config.client_settings import read_setting
-from spark_kafka_sink.config.msk_iam import MECHANISM as AWS_MSK_IAM
+from spark_kafka_sink.config.logins import AWS_MSK_IAM
 from spark_kafka_sink.config.option import PREFIX, server_list
 from spark_kafka_sink.config.options import drop_formats
 from spark_kafka_sink.driver.options import read_options

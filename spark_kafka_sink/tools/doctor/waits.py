@@ -1,4 +1,4 @@
-"""[driver] Which times of options contain others; the only table, also for docs/operations.md."""
+"""Which times of options are parts of others; the only table, also for docs/operations.md."""
 
 from __future__ import annotations
 
