@@ -64,12 +64,13 @@ def test_rows_fail_after_the_budget_when_metadata_takes_longer(save, proxy, prox
 
 
 def test_idempotence_keeps_order_and_number_when_connections_break(spark, proxy, proxied):
-    topic = proxied.create()
-    rows = spark.range(0, 300_000, numPartitions=1).selectExpr("string(id) as value")
+    topic, total, batch = proxied.create(), 60_000, 100
+    proxy.produce_delay_seconds = 0.005  # 600 batches take longer than all that is done to them
+    rows = spark.range(0, total, numPartitions=1).selectExpr("string(id) as value")
     writer = rows.write.format("kafka-nb").options(
         **{
             "kafka.bootstrap.servers": proxied.bootstrap_servers,
-            "kafka.batch.num.messages": "200",
+            "kafka.batch.num.messages": str(batch),
             "kafka.linger.ms": "0",
             "kafka.reconnect.backoff.max.ms": "100",
             "topic": topic,
@@ -79,6 +80,7 @@ def test_idempotence_keeps_order_and_number_when_connections_break(spark, proxy,
     drops = []
 
     def drop():
+        proxied.wait_for_rows(topic)
         while len(drops) < 3 and not ended.wait(0.5):
             proxy.drop_connections()
             drops.append(time.monotonic())
@@ -91,4 +93,4 @@ def test_idempotence_keeps_order_and_number_when_connections_break(spark, proxy,
         ended.set()
         dropping.join()
     assert len(drops) == 3
-    assert [int(r.value) for r in proxied.read(topic)] == list(range(300_000))
+    assert [int(r.value) for r in proxied.read(topic)] == list(range(total))

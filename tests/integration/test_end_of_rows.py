@@ -55,8 +55,15 @@ def batch(spark, topics, topic, tmp_path, way):
     ("way", "position"),
     [
         ("format", 0),
-        *(pytest.param("format", row, marks=pytest.mark.slow) for row in (10, 2_000, -1)),
-        ("foreach_batch", 10),
+        *(
+            pytest.param(way, row, marks=pytest.mark.slow)
+            for way, row in [
+                ("format", 10),
+                ("format", 2_000),
+                ("format", -1),
+                ("foreach_batch", 10),
+            ]
+        ),
     ],
 )
 def test_a_query_that_fails_at_a_row(batch, position):
@@ -65,6 +72,7 @@ def test_a_query_that_fails_at_a_row(batch, position):
         batch.start(f"value = {row}", RAISE).awaitTermination(60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["format"])
 def test_a_task_that_fails_while_another_one_sends(batch):
     row = batch.rows_of(1)[-1]
@@ -74,11 +82,12 @@ def test_a_task_that_fails_while_another_one_sends(batch):
         failing.awaitTermination(60)
 
 
-@pytest.mark.parametrize("way", ["format", "foreach_batch"])
+@pytest.mark.parametrize("way", [pytest.param("format", marks=pytest.mark.slow), "foreach_batch"])
 def test_a_query_that_is_stopped(batch, topics, topic):
     batch.start_sending(topics, topic).stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["foreach_batch"])
 def test_a_job_group_that_is_cancelled(batch, topics, topic, spark):
     cancelled = batch.start_sending(topics, topic)
@@ -87,30 +96,31 @@ def test_a_job_group_that_is_cancelled(batch, topics, topic, spark):
         cancelled.awaitTermination(60)
 
 
-def app(topics, topic, folder, kind, way, end):
+def app(topics, folder, kind, *cases):
     """Run the application in a session of that kind; every row is there once then."""
-    arguments = [kind, topics.bootstrap_servers, topic, str(folder / "checkpoint"), way, end]
-    command = [sys.executable, str(APP), *arguments]
+    names = [topics.create(1) for _ in cases]
+    ends = [f"{name}:{way}:{end}" for name, (way, end) in zip(names, cases, strict=True)]
+    command = [sys.executable, str(APP), kind, topics.bootstrap_servers, str(folder), *ends]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert answer.returncode == 0, answer.stderr[-5000:]
-    assert every_row_is_committed_once(topics, topic)
+    for name in names:
+        assert every_row_is_committed_once(topics, name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "way", "end"),
+    ("kind", "cases"),
     [
-        ("connect", "format", "raise"),
-        ("connect", "foreach_batch", "stop"),
-        ("local-cluster[2,1,1024]", "format", "kill"),
+        ("connect", [("format", "raise"), ("foreach_batch", "stop")]),
+        ("local-cluster[2,1,1024]", [("format", "kill")]),
     ],
 )
-def test_a_task_that_ends_early_in_other_sessions(topics, topic, tmp_path, kind, way, end):
-    app(topics, topic, tmp_path, kind, way, end)
+def test_tasks_that_end_early_in_other_sessions(topics, tmp_path, kind, cases):
+    app(topics, tmp_path, kind, *cases)
 
 
 @pytest.mark.slow
-def test_attempts_that_spark_speculates(topics, topic, tmp_path):
+def test_attempts_that_spark_speculates(topics, tmp_path):
     # Spark starts no second attempt on the host of the first one.
     with standalone_cluster(tmp_path, hosts=["127.0.0.1", "127.0.0.2"]) as master:
-        app(topics, topic, tmp_path, master, "format", "speculate")
+        app(topics, tmp_path, master, ("format", "speculate"))

@@ -1,9 +1,9 @@
-"""A micro-batch that is ended early in one kind of Spark session; run by test_end_of_rows.py.
+"""Micro-batches that are ended early in one kind of Spark session; run by test_end_of_rows.py.
 
-Arguments: kind of session, bootstrap servers, topic, folder, format or foreach_batch, and how it is
-ended: "raise", "stop", "kill" (an executor; Spark repeats its tasks) or "speculate" (while a second
-attempt of a slow task runs, Spark or the sink ends the first one). At the end, the micro-batch is
-complete.
+Arguments: kind of session, bootstrap servers, folder, and for each micro-batch <topic>:<way>:<end>,
+with format or foreach_batch as the way. How it is ended: "raise", "stop", "kill" (an executor;
+Spark repeats its tasks) or "speculate" (while a second attempt of a slow task runs, Spark or the
+sink ends the first one). At the end, the micro-batches are complete.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 from local_session import session_builder
@@ -30,9 +31,9 @@ from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
 
-kind, servers, topic, folder, way, end = sys.argv[1:]
+kind, servers, folder, *cases = sys.argv[1:]
 builder = session_builder(kind)
-if end == "speculate":
+if any(case.endswith(":speculate") for case in cases):
     builder = builder.config("spark.speculation", "true").config(
         "spark.speculation.quantile", "0.5"
     )
@@ -64,9 +65,7 @@ def attempts_beside_a_speculative_one():
         )
 
 
-topics = Topics(servers)
-batch = LongMicroBatch(spark, servers, topic, folder, way)
-if end == "raise":
+def end_at_a_row(batch, topics, topic):
     row = batch.rows_of(0)[2_000]
     try:
         batch.start(f"value = {row}", RAISE).awaitTermination(60)
@@ -74,11 +73,15 @@ if end == "raise":
         assert "the query fails here" in str(error)  # noqa: PT017 - no test framework here
     else:
         raise AssertionError("the query did not fail")
-elif end == "stop":
+
+
+def stop_the_query(batch, topics, topic):
     query = batch.start(EVERY_TWENTIETH, SLEEP)
     await_records(topics, topic)
     query.stop()
-elif end == "speculate":
+
+
+def await_speculation(batch, topics, topic):
     slow = SLEEP.replace("20L", "100L")
     query = batch.start(f"{EVERY_TWENTIETH} and spark_partition_id() = 0", slow)
     deadline = Deadline(90)
@@ -87,13 +90,28 @@ elif end == "speculate":
         assert query.exception() is None
         time.sleep(0.1)
     query.stop()
-else:
+
+
+def kill_an_executor(batch, topics, topic):
     query = batch.start(EVERY_TWENTIETH, SLEEP)
     await_records(topics, topic)
     os.kill(executors()[0], signal.SIGKILL)
     await_micro_batch(query)
     assert query.exception() is None
     query.stop()
-batch.complete()
+
+
+ENDS = {
+    "raise": end_at_a_row,
+    "stop": stop_the_query,
+    "kill": kill_an_executor,
+    "speculate": await_speculation,
+}
+topics = Topics(servers)
+for case in cases:
+    topic, way, end = case.split(":")
+    batch = LongMicroBatch(spark, servers, topic, Path(folder, topic), way)
+    ENDS[end](batch, topics, topic)
+    batch.complete()
 topics.close()
 spark.stop()

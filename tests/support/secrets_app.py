@@ -195,15 +195,22 @@ def run_foreach_batch(options, checkpoint):
     run(stream.writeStream.foreachBatch(sink), checkpoint)
 
 
+def write_batch(options, checkpoint):
+    rows.write.format("kafka-nb").options(**options).mode("append").save()
+
+
+def run_format(options, checkpoint):
+    run(stream.writeStream.format("kafka-nb").options(**options), checkpoint)
+
+
+WAYS = {"batch": write_batch, "stream": run_format, "foreach_batch": run_foreach_batch}
 for number, (case, options) in enumerate(CASES.items()):
-    batch = rows.write.format("kafka-nb").options(**options).mode("append")
-    attempt(f"batch, {case}", batch.save)
-    writer = stream.writeStream.format("kafka-nb").options(**options)
-    attempt(f"stream, {case}", lambda writer=writer, number=number: run(writer, number))
-    attempt(
-        f"foreach_batch, {case}",
-        lambda options=options, number=number: run_foreach_batch(options, f"foreach-{number}"),
-    )
+    # What fails is tried in two ways: each pair of them in turn.
+    left_out = -1 if case.startswith("works") else number % len(WAYS)
+    for place, (way, write) in enumerate(WAYS.items()):
+        if place != left_out:
+            checkpoint = f"{way}-{number}"
+            attempt(f"{way}, {case}", lambda w=write, o=options, c=checkpoint: w(o, c))
 for case in EXAMINED:
     arguments = [f"--option={name}={value}" for name, value in CASES[case].items()]
     for form in ([], ["--json"]):
