@@ -15,7 +15,8 @@ from typing import Any
 from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config.option_table import OPTIONS
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.report.figures import FIGURES, VERSION, Kind
+from spark_kafka_sink.report.batch_figures import FIGURES, VERSION
+from spark_kafka_sink.report.figures import Kind
 from spark_kafka_sink.report.metrics import PROGRESS_METRICS, QUERY_METRICS, REPORT_METRICS, Metric
 from spark_kafka_sink.spark.schema_check import CONVERSIONS
 from spark_kafka_sink.tools.doctor.waits import NESTED, seconds

@@ -16,12 +16,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from spark_kafka_sink.report.figures import FIGURES, VERSION, Figure, Figures, Kind
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report(Figures):
-    """The report of a micro-batch, as its line contains it."""
+from spark_kafka_sink.report.batch_figures import FIGURES, VERSION, BatchFigures
+from spark_kafka_sink.report.figures import Figure, Kind
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ class ReportFiles:
         self._path = path
         self._read: dict[Path, tuple[int, int]] = {}  # bytes and lines read
 
-    def new(self) -> Iterator[Report | SkippedLine]:
+    def new(self) -> Iterator[BatchFigures | SkippedLine]:
         """The lines since the last call, parsed, oldest first; raises OSError."""
         for line, file, number in self.lines():
             yield _report_or_skipped(line, file, number)
@@ -86,14 +82,14 @@ def _is_cut(line: bytes) -> bool:
     return False
 
 
-def _report_or_skipped(line: bytes, file: Path, number: int) -> Report | SkippedLine:
+def _report_or_skipped(line: bytes, file: Path, number: int) -> BatchFigures | SkippedLine:
     try:
         return parse(line)
     except ValueError as error:
         return SkippedLine(file, number, str(error))
 
 
-def parse(line: bytes) -> Report:
+def parse(line: bytes) -> BatchFigures:
     """A report from its line; raises ValueError, which says what is wrong with it."""
     try:
         content = json.loads(line.decode())
@@ -111,7 +107,7 @@ def parse(line: bytes) -> Report:
     for name, figure in FIGURES.items():
         is_absent = figure.is_new and name not in content
         values[name] = None if is_absent else _value(name, figure, content)
-    return Report(**values)
+    return BatchFigures(**values)
 
 
 def _value(name: str, figure: Figure, content: Mapping[str, Any]) -> Any:

@@ -13,14 +13,15 @@ from jsonschema import Draft202012Validator
 from report_lines import first_release, line
 
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.report.batch_figures import FIGURES, VERSION, BatchFigures
 from spark_kafka_sink.report.delivery_report import (
     DeliveryReport,
     ReportBuilder,
     Wait,
     uncommitted,
 )
-from spark_kafka_sink.report.figures import FIGURES, VERSION, Kind
-from spark_kafka_sink.report.reading import Report, parse
+from spark_kafka_sink.report.figures import Kind
+from spark_kafka_sink.report.reading import parse
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "report_schema.json").read_text(encoding="utf-8"))
@@ -91,7 +92,7 @@ def test_the_type_of_each_figure_is_that_of_its_kind():
         Kind.INTEGERS_BY_NAME: "Counter[str]",
         Kind.INTEGERS_BY_TOPIC_AND_ERROR: "Mapping[str, Counter[str]]",
     }
-    assert {field.name: field.type for field in fields(Report)} == {
+    assert {field.name: field.type for field in fields(BatchFigures)} == {
         name: types[figure.kind] + " | None" * figure.nullable for name, figure in FIGURES.items()
     }
 
