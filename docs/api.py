@@ -9,7 +9,7 @@ from pathlib import Path
 from griffe import Alias, Class, GriffeLoader, Module, Object, load_extensions
 from griffe2md import ConfigDict, render_object_docs
 
-from spark_kafka_sink.report.figures import FIGURES
+from spark_kafka_sink.report.batch_figures import FIGURES
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "api.md"
@@ -51,7 +51,7 @@ def sections() -> Iterator[str]:
 
 def figures(member: Object) -> Iterator[str]:
     """A sentence on a class that has figures of the report, which have their own page."""
-    if isinstance(member, Class) and "Counted" in map(str, member.bases):
+    if isinstance(member, Class) and "TaskFigures" in map(str, member.bases):
         names = ", ".join(f"`{name}`" for name in FIGURES if name in member.inherited_members)
         yield (
             f"It also has these figures, as keyword arguments and attributes: {names}. "

@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config.option_table import OPTIONS
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.report.figures import FIGURES, VERSION
+from spark_kafka_sink.report.batch_figures import FIGURES, VERSION
+from spark_kafka_sink.report.figures import Kind
 from spark_kafka_sink.report.metrics import PROGRESS_METRICS, QUERY_METRICS, REPORT_METRICS, Metric
-from spark_kafka_sink.report.reading import Report
 from spark_kafka_sink.spark.schema_check import CONVERSIONS
 from spark_kafka_sink.tools.doctor.waits import NESTED, seconds
 
@@ -29,13 +28,13 @@ _SETTING = re.compile(r"(?<![\w.])\.?[a-z]+((\.[a-zA-Z*_]+)+(=[\w-]+)?|=[a-z]+)"
 
 _COUNT = {"type": "integer", "minimum": 0}
 _BY_NAME = {"type": "object", "additionalProperties": _COUNT}
-_SCHEMAS: dict[str, dict[str, Any]] = {
-    "int": _COUNT,
-    "float": {"type": "number", "minimum": 0},
-    "str": {"type": "string"},
-    "datetime": {"type": "string", "format": "date-time"},
-    "Counter[str]": _BY_NAME,
-    "Mapping[str, Counter[str]]": {"type": "object", "additionalProperties": _BY_NAME},
+_SCHEMAS: dict[Kind, dict[str, Any]] = {
+    Kind.INTEGER: _COUNT,
+    Kind.NUMBER: {"type": "number", "minimum": 0},
+    Kind.TEXT: {"type": "string"},
+    Kind.TIMESTAMP: {"type": "string", "format": "date-time"},
+    Kind.INTEGERS_BY_NAME: _BY_NAME,
+    Kind.INTEGERS_BY_TOPIC_AND_ERROR: {"type": "object", "additionalProperties": _BY_NAME},
 }
 
 
@@ -96,13 +95,11 @@ def _figures() -> Iterator[str]:
 def schema() -> dict[str, Any]:
     """A JSON Schema of a line."""
     properties = {"version": {"const": VERSION, "description": "of this format"}}
-    types = {member.name: str(member.type) for member in fields(Report)}
     for name, figure in FIGURES.items():
-        kind, _, none = types[name].partition(" | ")
-        value = dict(_SCHEMAS[kind])
+        value = dict(_SCHEMAS[figure.kind])
         if figure.one_of:
             value = {"enum": list(figure.one_of)}
-        if none:
+        if figure.nullable:
             value["type"] = [value["type"], "null"]
         properties[name] = {**value, "description": figure.meaning}
     return {

@@ -12,7 +12,7 @@ from typing import Any
 
 from spark_kafka_sink.report.figures import (
     OTHER_TOPICS,
-    Counted,
+    TaskFigures,
     Wait,
     added_up,
     aggregation,
@@ -39,7 +39,7 @@ _MOST_REJECTED_TOPICS = 100
 
 
 @dataclass(frozen=True)
-class DeliveryReport(Counted):
+class DeliveryReport(TaskFigures):
     """Records that were sent and records that failed, so far.
 
     ``sent_records``: by topic; ``sent_bytes_by_topic``: of keys and values. ``failed_records``: by
@@ -129,7 +129,7 @@ class DeliveryReport(Counted):
     def to_dict(self) -> dict[str, Any]:
         """The content of ``to_json``."""
         # Imported here: tasks make no JSON.
-        from spark_kafka_sink.report.figures import FIGURES, VERSION
+        from spark_kafka_sink.report.batch_figures import FIGURES, VERSION
 
         known = vars(self) | self._derived()
         known["ended_at"] = self.ended_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,8 +1,7 @@
 """[both] The table of figures: what each one means, how it adds up, and where it is shown.
 
-``Counted`` are those that tasks count directly; ``Figures`` adds those that follow from them. JSON,
-schema, pages and metrics follow from the table; ``docs/figures.py`` (``make figures``) writes what
-pages say of it. It needs neither Spark nor a client.
+``TaskFigures`` are those that tasks count directly; ``report/batch_figures`` adds those that follow
+from them. It needs neither Spark nor a client.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime, timezone
-from enum import Enum
+from enum import Enum, auto
 from functools import cache
 from typing import Any
 
@@ -108,9 +107,21 @@ def gauge(
     return Exported("gauge", name, help_text, labels, at, _PER_MS.get(unit, 1), True)
 
 
+class Kind(Enum):
+    """What the values of a figure are; parser and schema follow from it. No number is negative."""
+
+    INTEGER = auto()
+    NUMBER = auto()
+    TEXT = auto()
+    TIMESTAMP = auto()
+    INTEGERS_BY_NAME = auto()
+    INTEGERS_BY_TOPIC_AND_ERROR = auto()
+
+
 class Figure:
     """An entry of the table.
 
+    ``nullable``: its value may be None, as it is not known, or there is none; so is a new one.
     ``meaning``: in docs/report_format.md and the schema. ``line``: its name on a terminal and on
     the page of ``python -m spark_kafka_sink report``; without one, it is not shown.
     ``one_of``: the only values. ``is_new``: reports of earlier releases lack it; then it is None.
@@ -119,18 +130,22 @@ class Figure:
     def __init__(
         self,
         part: int,
+        kind: Kind,
+        nullable: bool,
         meaning: str,
         line: str,
         metric: Exported | None,
         one_of: Sequence[str],
         is_new: bool,
     ) -> None:
-        self.part, self.meaning, self.line = part, meaning, line
+        self.part, self.kind, self.nullable = part, kind, nullable
+        self.meaning, self.line = meaning, line
         self.metric, self.one_of, self.is_new = metric, one_of, is_new
 
 
 def figure(
     part: int,
+    kind: Kind,
     meaning: str,
     aggregate: Callable[[Any, Any], Any] | None,
     *,
@@ -139,6 +154,7 @@ def figure(
     line: str = "",
     metric: Exported | None = None,
     one_of: Sequence[str] = (),
+    nullable: bool = False,
     is_new: bool = False,
     compare: bool = True,
 ) -> Any:
@@ -146,7 +162,7 @@ def figure(
 
     None: a sum of tasks has the default, and an interval what its latest micro-batch has.
     """
-    entry = Figure(part, meaning, line, metric, one_of, is_new)
+    entry = Figure(part, kind, nullable or is_new, meaning, line, metric, one_of, is_new)
     metadata = {"aggregate": aggregate, "figure": entry}
     return field(
         default=default, default_factory=default_factory, compare=compare, metadata=metadata
@@ -168,21 +184,29 @@ class Wait(Enum):
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
-class Counted:
+class TaskFigures:
     """The figures that tasks count directly."""
 
     query_id: str | None = figure(
         MICRO_BATCH,
+        Kind.TEXT,
         "Spark's id of the query; null in a batch write, and if no task began",
         latest,
         default=None,
+        nullable=True,
     )
     #: the micro-batch's id, in its report; None in a task's, and in a sum
     batch_id: int | None = figure(
-        MICRO_BATCH, "Spark's id of the micro-batch; null in a batch write", None, default=None
+        MICRO_BATCH,
+        Kind.INTEGER,
+        "Spark's id of the micro-batch; null in a batch write",
+        None,
+        default=None,
+        nullable=True,
     )
     outcome: str = figure(
         MICRO_BATCH,
+        Kind.TEXT,
         "of the micro-batch: delivered, or failed (also if the query was stopped during it)",
         None,
         default="delivered",
@@ -196,6 +220,7 @@ class Counted:
     #: by the clock of the process that made it, or added it up
     ended_at: datetime = figure(
         MICRO_BATCH,
+        Kind.TIMESTAMP,
         "UTC, by the clock of the driver",
         None,
         default_factory=lambda: datetime.now(timezone.utc),
@@ -207,6 +232,7 @@ class Counted:
     )
     tasks: int = figure(
         MICRO_BATCH,
+        Kind.INTEGER,
         "tasks of the micro-batch",
         plus,
         default=0,
@@ -216,6 +242,7 @@ class Counted:
     )
     failed_tasks: int = figure(
         MICRO_BATCH,
+        Kind.INTEGER,
         "tasks that failed or did not end; with `report.path`, also failed attempts of tasks that "
         "succeeded later",
         plus,
@@ -224,6 +251,7 @@ class Counted:
     )
     oldest_timestamp_ms: int | None = figure(
         RECORDS,
+        Kind.INTEGER,
         "of acknowledged records with a timestamp from the column that `timestamp.column` names: "
         "the oldest timestamp, in milliseconds since the epoch; null: there is none",
         smallest,
@@ -232,6 +260,7 @@ class Counted:
     )
     unsent_records: int = figure(
         LOSSES,
+        Kind.INTEGER,
         "failed records that were dropped before they were sent",
         plus,
         default=0,
@@ -244,6 +273,7 @@ class Counted:
     )
     possibly_persisted_records: int = figure(
         LOSSES,
+        Kind.INTEGER,
         "failed records that may be in the topic anyway",
         plus,
         default=0,
@@ -256,6 +286,7 @@ class Counted:
     )
     retried_requests: int | None = figure(
         LOSSES,
+        Kind.INTEGER,
         "produce requests that the client repeated; null: not known",
         plus,
         default=None,
@@ -263,9 +294,11 @@ class Counted:
         metric=counter(
             "spark_kafka_sink_retried_requests_total", "Produce requests that the client repeated."
         ),
+        nullable=True,
     )
     cross_rack_records: int | None = figure(
         LOSSES,
+        Kind.INTEGER,
         "acknowledged records whose partition leader is in another rack; null: the client has no "
         "rack (`kafka.client.rack`)",
         plus,
@@ -280,6 +313,7 @@ class Counted:
     )
     metadata_requests: int = figure(
         CLIENT,
+        Kind.INTEGER,
         "requests for metadata of topics",
         plus,
         default=0,
@@ -291,6 +325,7 @@ class Counted:
     )
     buffer_peak_bytes: int = figure(
         CLIENT,
+        Kind.INTEGER,
         "the most that a task had in its buffer",
         largest,
         default=0,
@@ -301,6 +336,7 @@ class Counted:
     )
     buffer_memory_bytes: int = figure(
         CLIENT,
+        Kind.INTEGER,
         "the size of the buffer, `kafka.buffer.memory`",
         largest,
         default=0,
@@ -308,6 +344,7 @@ class Counted:
     )
     producers_created: int = figure(
         CLIENT,
+        Kind.INTEGER,
         "tasks that began with a new producer",
         plus,
         default=0,
@@ -317,6 +354,7 @@ class Counted:
     )
     producers_reused: int = figure(
         CLIENT,
+        Kind.INTEGER,
         "tasks that began with a producer of an earlier task",
         plus,
         default=0,
@@ -327,182 +365,9 @@ class Counted:
     )
     broker_error: str = figure(
         ERRORS,
+        Kind.TEXT,
         "the latest error between client and brokers, or empty",
         latest,
         default="",
         line="latest error of a broker",
     )
-
-
-#: of the JSON lines; rises when a name disappears or changes its meaning
-VERSION = 1
-
-
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
-class Figures(Counted):
-    """All figures; those of this class follow from what was counted (``DeliveryReport.to_dict``).
-
-    Times are milliseconds, sizes bytes; None: not known.
-    """
-
-    records: int = figure(RECORDS, "acknowledged by the brokers, dead letters included", plus)
-    sent_bytes: int = figure(RECORDS, "keys and values that were sent", plus)
-    records_by_topic: Counter[str] = figure(
-        RECORDS,
-        "acknowledged records of each topic",
-        plus,
-        metric=counter(
-            "kafka_producer_record_send_total",
-            "Records that the brokers acknowledged, dead letters included.",
-            "topic",
-        ),
-    )
-    sent_bytes_by_topic: Counter[str] = figure(
-        RECORDS,
-        "sent bytes of each topic",
-        plus,
-        metric=counter(
-            "kafka_producer_byte_total", "Bytes of the keys and values that were sent.", "topic"
-        ),
-    )
-    busiest_partition: str | None = figure(
-        RECORDS,
-        "the partition with the most acknowledged records, as `topic-number`; null: there are none",
-        None,
-    )
-    busiest_partition_records: int = figure(RECORDS, "its acknowledged records", None)
-    failed_records_by_topic: Counter[str] = figure(
-        RECORDS,
-        "records of each topic that were not acknowledged",
-        plus,
-        metric=counter("kafka_producer_record_error_total", "Records that failed.", "topic"),
-    )
-    failed_records_by_error: Counter[str] = figure(
-        RECORDS,
-        "the same by librdkafka's name for the error, or by the sink's own for records that it "
-        "gave up",
-        plus,
-        metric=counter(
-            "spark_kafka_sink_record_errors_total",
-            "Records that failed, by the name of the error.",
-            "error",
-        ),
-    )
-    dead_letters_by_topic: Mapping[str, Counter[str]] = figure(
-        RECORDS,
-        "rejected records by intended topic and by error; the topic is empty for null, "
-        "`(forbidden names)` for names that Kafka forbids, and `(other topics)` for topics beyond "
-        "the 100 with the most",
-        plus_by_name,
-        metric=counter(
-            "spark_kafka_sink_dead_letters_total",
-            "Rejected records, by the topic that they were meant for.",
-            "topic",
-            "error",
-        ),
-    )
-    task_ms: int = figure(
-        TIMES,
-        "the sum of the tasks' times",
-        plus,
-        metric=counter(
-            "spark_kafka_sink_task_time_seconds_total",
-            "Time of all tasks, waiting included.",
-            unit="s",
-        ),
-    )
-    longest_task_ms: int = figure(
-        TIMES,
-        "the longest task's time",
-        largest,
-        metric=gauge(
-            "spark_kafka_sink_longest_task_seconds",
-            "The longest task of the latest micro-batch.",
-            unit="s",
-        ),
-    )
-    rows_wait_ms: int = figure(
-        TIMES,
-        "of `task_ms`: waiting for rows from Spark",
-        plus,
-        metric=counter(
-            "spark_kafka_sink_rows_wait_time_seconds_total",
-            "Time that tasks waited for rows from Spark.",
-            unit="s",
-        ),
-    )
-    metadata_wait_ms: int = figure(
-        TIMES,
-        "of `task_ms`: waiting for metadata of topics",
-        plus,
-        metric=counter(
-            "kafka_producer_metadata_wait_time_ns_total",
-            "Time that tasks waited for topics' metadata.",
-            unit="ns",
-        ),
-    )
-    buffer_wait_ms: int = figure(
-        TIMES,
-        "of `task_ms`: waiting for room in the buffer",
-        plus,
-        metric=counter(
-            "kafka_producer_bufferpool_wait_time_ns_total",
-            "Time that tasks waited for room in the buffer.",
-            unit="ns",
-        ),
-    )
-    acknowledgement_wait_ms: int = figure(
-        TIMES,
-        "of `task_ms`: waiting for acknowledgements at the end of the tasks",
-        plus,
-        metric=counter(
-            "kafka_producer_flush_time_ns_total",
-            "Time that tasks waited for acknowledgements at their end.",
-            unit="ns",
-        ),
-    )
-    first_acknowledgement_ms: int | None = figure(
-        TIMES,
-        "the longest time of any task from its first send to its first acknowledgement; null: "
-        "there was none",
-        largest,
-        metric=gauge(
-            "spark_kafka_sink_first_acknowledgement_seconds",
-            "The longest time from a task's first send to its first acknowledgement.",
-            unit="s",
-        ),
-    )
-    round_trip_p50_ms: float | None = figure(
-        ROUND_TRIPS,
-        "median time of requests to the slowest broker; null: not known",
-        largest,
-        metric=gauge(
-            "spark_kafka_sink_round_trip_seconds",
-            "Round trip of requests to the slowest broker.",
-            "quantile",
-            at=("0.5",),
-            unit="s",
-        ),
-    )
-    round_trip_p99_ms: float | None = figure(
-        ROUND_TRIPS,
-        "the 99th percentile; null: not known",
-        largest,
-        line="slowest broker's round trip (p99)",
-        metric=gauge(
-            "spark_kafka_sink_round_trip_seconds",
-            "Round trip of requests to the slowest broker.",
-            "quantile",
-            at=("0.99",),
-            unit="s",
-        ),
-    )
-
-
-def _sorted_figures() -> dict[str, Figure]:
-    figures = {member.name: member.metadata["figure"] for member in fields(Figures)}
-    return dict(sorted(figures.items(), key=lambda pair: pair[1].part))
-
-
-#: every figure but ``version``, in the order of the JSON
-FIGURES: Mapping[str, Figure] = _sorted_figures()

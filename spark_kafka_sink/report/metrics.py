@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from spark_kafka_sink.report.figures import FIGURES, OTHER_TOPICS, Exported
-from spark_kafka_sink.report.reading import Report
+from spark_kafka_sink.report.batch_figures import FIGURES, BatchFigures
+from spark_kafka_sink.report.figures import OTHER_TOPICS, Exported
 
 #: a value for each combination of labels
 Values = dict[tuple[str, ...], float]
@@ -67,8 +67,8 @@ def _exported() -> Iterator[Metric]:
         yield Metric(metric, exported.kind, exported.labels, exported.help_text, source, read)
 
 
-def _figures(sources: Sequence[tuple[str, Exported]]) -> Callable[[Report], Values]:
-    def read(report: Report) -> Values:
+def _figures(sources: Sequence[tuple[str, Exported]]) -> Callable[[BatchFigures], Values]:
+    def read(report: BatchFigures) -> Values:
         values: Values = {}
         for name, exported in sources:
             for labels, number in _numbers(getattr(report, name), exported.at):
@@ -87,17 +87,17 @@ def _numbers(value: Any, labels: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
         yield labels, value
 
 
-def _failed_by_topic(report: Report) -> Values:
+def _failed_by_topic(report: BatchFigures) -> Values:
     # 0 for topics without failures: a rate needs a value from before the first failure.
     values: Values = {(topic,): 0 for topic in report.records_by_topic}
     return values | {(topic,): n for topic, n in report.failed_records_by_topic.items()}
 
 
-def _outcomes(report: Report) -> Values:
+def _outcomes(report: BatchFigures) -> Values:
     return {(outcome,): report.outcome == outcome for outcome in ("delivered", "failed")}
 
 
-def _last_delivery(report: Report) -> Values | None:
+def _last_delivery(report: BatchFigures) -> Values | None:
     return {(): report.ended_at.timestamp()} if report.outcome == "delivered" else None
 
 
@@ -130,13 +130,13 @@ def _offsets_behind(progress: Mapping[str, Any]) -> Values:
 # --- the table ------------------------------------------------------------------------------------
 
 # Metrics that need more than one figure's value.
-_READERS: Mapping[str, Callable[[Report], Values | None]] = {
+_READERS: Mapping[str, Callable[[BatchFigures], Values | None]] = {
     "kafka_producer_record_error_total": _failed_by_topic,
     "spark_kafka_sink_micro_batches_total": _outcomes,
     "spark_kafka_sink_last_delivery_timestamp_seconds": _last_delivery,
 }
 
-#: from a Report; their table is that of the figures
+#: from a BatchFigures; their table is that of the figures
 REPORT_METRICS = tuple(_exported())
 
 #: from Spark's progress of a query, a mapping

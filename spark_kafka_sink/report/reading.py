@@ -11,17 +11,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from spark_kafka_sink.report.figures import FIGURES, VERSION, Figures
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report(Figures):
-    """The report of a micro-batch, as its line contains it."""
+from spark_kafka_sink.report.batch_figures import FIGURES, VERSION, BatchFigures
+from spark_kafka_sink.report.figures import Figure, Kind
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ class ReportFiles:
         self._path = path
         self._read: dict[Path, tuple[int, int]] = {}  # bytes and lines read
 
-    def new(self) -> Iterator[Report | SkippedLine]:
+    def new(self) -> Iterator[BatchFigures | SkippedLine]:
         """The lines since the last call, parsed, oldest first; raises OSError."""
         for line, file, number in self.lines():
             yield _report_or_skipped(line, file, number)
@@ -86,14 +82,14 @@ def _is_cut(line: bytes) -> bool:
     return False
 
 
-def _report_or_skipped(line: bytes, file: Path, number: int) -> Report | SkippedLine:
+def _report_or_skipped(line: bytes, file: Path, number: int) -> BatchFigures | SkippedLine:
     try:
         return parse(line)
     except ValueError as error:
         return SkippedLine(file, number, str(error))
 
 
-def parse(line: bytes) -> Report:
+def parse(line: bytes) -> BatchFigures:
     """A report from its line; raises ValueError, which says what is wrong with it."""
     try:
         content = json.loads(line.decode())
@@ -108,20 +104,19 @@ def parse(line: bytes) -> Report:
             "update spark-kafka-sink"
         )
     values: dict[str, Any] = {}
-    for field in fields(Report):
-        is_absent = FIGURES[field.name].is_new and field.name not in content
-        values[field.name] = None if is_absent else _value(field.name, str(field.type), content)
-    return Report(**values)
+    for name, figure in FIGURES.items():
+        is_absent = figure.is_new and name not in content
+        values[name] = None if is_absent else _value(name, figure, content)
+    return BatchFigures(**values)
 
 
-def _value(name: str, annotation: str, content: Mapping[str, Any]) -> Any:
+def _value(name: str, figure: Figure, content: Mapping[str, Any]) -> Any:
     if name not in content:
         raise ValueError(f"a report without {name}")
-    kind, _, none = annotation.partition(" | ")
-    if none and content[name] is None:
+    if figure.nullable and content[name] is None:
         return None
     try:
-        return _PARSERS[kind](content[name])
+        return _PARSERS[figure.kind](content[name])
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"a report with a wrong {name}") from None
 
@@ -173,11 +168,11 @@ def _counts_by_error(value: Any) -> Mapping[str, Counter[str]]:
     return {_text(topic): _counts(by_error) for topic, by_error in value.items()}
 
 
-_PARSERS: Mapping[str, Callable[[Any], Any]] = {
-    "int": _count,
-    "float": _number_of_ms,
-    "str": _text,
-    "datetime": _time,
-    "Counter[str]": _counts,
-    "Mapping[str, Counter[str]]": _counts_by_error,
+_PARSERS: Mapping[Kind, Callable[[Any], Any]] = {
+    Kind.INTEGER: _count,
+    Kind.NUMBER: _number_of_ms,
+    Kind.TEXT: _text,
+    Kind.TIMESTAMP: _time,
+    Kind.INTEGERS_BY_NAME: _counts,
+    Kind.INTEGERS_BY_TOPIC_AND_ERROR: _counts_by_error,
 }

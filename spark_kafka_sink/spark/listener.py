@@ -23,6 +23,7 @@ from pyspark.sql.streaming.listener import (
 
 from spark_kafka_sink.errors import KafkaSinkError, sink_error
 from spark_kafka_sink.libraries import importing
+from spark_kafka_sink.report.batch_figures import BatchFigures
 from spark_kafka_sink.report.metrics import (
     PROGRESS_METRICS,
     QUERY_METRICS,
@@ -31,7 +32,7 @@ from spark_kafka_sink.report.metrics import (
     QueryValues,
     is_micro_batch,
 )
-from spark_kafka_sink.report.reading import Report, ReportFiles, SkippedLine, parse
+from spark_kafka_sink.report.reading import ReportFiles, SkippedLine, parse
 from spark_kafka_sink.report.storage import local_path
 from spark_kafka_sink.spark.private_api import progress_values
 from spark_kafka_sink.spark.warm_up import QUERY_NAME as WARM_UP
@@ -176,14 +177,14 @@ class KafkaSinkListener(StreamingQueryListener):
             except OSError as error:
                 self._warn(f"reports cannot be read: {error}")
 
-    def _add_report(self, report: Report, folder: _ReportFolder | None) -> None:
+    def _add_report(self, report: BatchFigures, folder: _ReportFolder | None) -> None:
         query = self._query(self._query_id(report, folder))
         source = folder or _ON_REPORT
         query.reports_from = query.reports_from or source
         if query.reports_from is source:  # the same reports may come both ways
             query.values.add(REPORT_METRICS, report)
 
-    def _query_id(self, report: Report, folder: _ReportFolder | None) -> str | None:
+    def _query_id(self, report: BatchFigures, folder: _ReportFolder | None) -> str | None:
         """The id of the report's query; None for a batch write.
 
         A report without a successful task does not name its query, so it is inferred.

@@ -9,7 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from spark_kafka_sink.report.reading import Report, parse
+from spark_kafka_sink.report.batch_figures import BatchFigures
+from spark_kafka_sink.report.reading import parse
 
 BEGIN = datetime(2026, 11, 22, 8, tzinfo=timezone.utc)
 
@@ -65,7 +66,7 @@ def line(number: int = 0, **changed: Any) -> bytes:
     return json.dumps(fields(number, **changed)).encode() + b"\n"
 
 
-def report(number: int = 0, **changed: Any) -> Report:
+def report(number: int = 0, **changed: Any) -> BatchFigures:
     return parse(line(number, **changed))
 
 

@@ -28,7 +28,7 @@ from promql import labels_of, metrics_in, needed_metrics
 
 from spark_kafka_sink import KafkaSinkError, KafkaSinkListener
 from spark_kafka_sink.report import metrics_server
-from spark_kafka_sink.report.figures import FIGURES
+from spark_kafka_sink.report.batch_figures import FIGURES
 from spark_kafka_sink.report.metrics import METRICS, PROGRESS_METRICS, QUERY_METRICS, REPORT_METRICS
 from spark_kafka_sink.report.metrics_server import MetricsCollector
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_lines import fields, line, report, write
 
-from spark_kafka_sink.report.figures import FIGURES
-from spark_kafka_sink.report.reading import Report, ReportFiles, SkippedLine, parse
+from spark_kafka_sink.report.batch_figures import FIGURES, BatchFigures
+from spark_kafka_sink.report.reading import ReportFiles, SkippedLine, parse
 
 
 def batch_ids(files):
@@ -66,7 +66,7 @@ def test_lines_that_are_no_reports_are_skipped_with_their_place(tmp_path):
     with file.open("ab") as stream:
         stream.write(line(2)[:100] + b"\n\n" + line(3, version=2) + line(4))
     read = list(ReportFiles(tmp_path).new())
-    assert [item.batch_id for item in read if isinstance(item, Report)] == [1, 4]
+    assert [item.batch_id for item in read if isinstance(item, BatchFigures)] == [1, 4]
     cut, newer = (item for item in read if isinstance(item, SkippedLine))
     assert (cut.file, cut.number, cut.reason) == (file, 2, "not JSON, or truncated")
     assert newer.number == 4
@@ -105,7 +105,7 @@ def test_a_report_of_an_earlier_release_lacks_what_is_new():
     assert parse(json.dumps(known).encode()).cross_rack_records is None
 
 
-@pytest.mark.parametrize("name", [name for name in Report.__dataclass_fields__ if name not in NEW])
+@pytest.mark.parametrize("name", [name for name in FIGURES if name not in NEW])
 def test_a_missing_field_is_named(name):
     known = fields()
     del known[name]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from spark_kafka_sink.report.figures import FIGURES
+from spark_kafka_sink.report.batch_figures import FIGURES
 from spark_kafka_sink.tools.report.history import COMPONENTS, Interval
 
 _MAX_NAMES = 5

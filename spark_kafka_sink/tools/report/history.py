@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from spark_kafka_sink.report.figures import Figures, Wait, added_up, aggregation, plus
-from spark_kafka_sink.report.reading import Report
+from spark_kafka_sink.report.batch_figures import BatchFigures
+from spark_kafka_sink.report.figures import Wait, added_up, aggregation, plus
 
 #: the components of the tasks' time, and their names
 COMPONENTS: Mapping[str, str] = {
@@ -26,14 +26,14 @@ def _first(one: Any, _: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interval(Figures):
+class Interval(BatchFigures):
     """Consecutive micro-batches: their figures, added up, and what is derived from these.
 
     Figures that cannot be added up are those of the last micro-batch.
     """
 
-    first: Report = field(metadata=aggregation(_first))
-    last: Report = field(metadata={"aggregate": None})
+    first: BatchFigures = field(metadata=aggregation(_first))
+    last: BatchFigures = field(metadata={"aggregate": None})
     micro_batches: int = field(metadata=aggregation(plus))
     failed_micro_batches: int = field(metadata=aggregation(plus))
     #: from the end of the previous micro-batch to the end of this one
@@ -50,7 +50,7 @@ class Interval(Figures):
     busiest_partitions: Counter[str] = field(metadata=aggregation(plus))
 
     @classmethod
-    def from_report(cls, report: Report, previous_ended_at: datetime | None) -> Interval:
+    def from_report(cls, report: BatchFigures, previous_ended_at: datetime | None) -> Interval:
         """One micro-batch; ``previous_ended_at``: the previous one's end, None for the first."""
         gap = report.ended_at - (previous_ended_at or report.ended_at)
         # The clock may have been set back, and the first micro-batch follows none.
@@ -125,7 +125,7 @@ class History:
     have the same number of micro-batches, a power of two, and no micro-batch is missing.
     """
 
-    def __init__(self, first: Report, max_samples: int = 240, latest: int = 50) -> None:
+    def __init__(self, first: BatchFigures, max_samples: int = 240, latest: int = 50) -> None:
         self.total = Interval.from_report(first, None)
         self.latest = deque([self.total], maxlen=latest)
         self.samples = [self.total]
@@ -133,7 +133,7 @@ class History:
         self.query_ids = {first.query_id: None}  # a set that keeps the order
         self._max_samples = max_samples
 
-    def add(self, report: Report) -> None:
+    def add(self, report: BatchFigures) -> None:
         """Add the next micro-batch."""
         added = Interval.from_report(report, self.total.last.ended_at)
         self.total += added
