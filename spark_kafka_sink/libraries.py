@@ -60,7 +60,7 @@ _CAUSES = {
 
 # The tag of the Python and the machine for which a module in C is built.
 _BUILD_TAG = re.compile(r"\.((?:cpython|cp|pypy|graalpy)[\w-]*\.(?:so|pyd))$")
-_LONGEST_TEXT = 300
+_MAX_TEXT = 300
 
 
 @contextmanager
@@ -137,8 +137,8 @@ def _text(error: BaseException) -> str:
         words = ""
         with suppress(Exception):  # of an error that cannot say what it is
             words = " ".join(str(cause).split())
-        if len(words) > _LONGEST_TEXT:
-            words = f"{words[:_LONGEST_TEXT]}..."
+        if len(words) > _MAX_TEXT:
+            words = f"{words[:_MAX_TEXT]}..."
         kind = type(cause).__name__
         texts.append(f"{kind}: {words}" if words else kind)
         cause = cause.__cause__

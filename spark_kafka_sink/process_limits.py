@@ -35,7 +35,7 @@ def memory_limit_reached(problem: str) -> LimitReached:
 
 
 @contextmanager
-def naming_memory_limit() -> Iterator[None]:
+def explaining_memory_errors() -> Iterator[None]:
     """Raises LimitReached for memory that is denied while the address space is limited."""
     try:
         yield

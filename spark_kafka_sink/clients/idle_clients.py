@@ -37,14 +37,14 @@ class _Idle(Generic[ClientT]):
 
 
 class IdleClients(Generic[KeyT, ClientT]):
-    """Keeps idle clients: at most one for each key, and at most ``most()`` in all.
+    """Keeps idle clients: at most one for each key, and at most ``max_idle()`` in all.
 
     A thread reads their events, and closes those that are idle for too long. It ends with the last
     client.
     """
 
-    def __init__(self, most: Callable[[], int], clock: Clock = time.monotonic) -> None:
-        self._most = most
+    def __init__(self, max_idle: Callable[[], int], clock: Clock = time.monotonic) -> None:
+        self._max_idle = max_idle
         self._clock = clock
         self._lock = threading.Lock()  # guards the next three
         self._poller: threading.Thread | None = None
@@ -96,9 +96,9 @@ class IdleClients(Generic[KeyT, ClientT]):
 
     def evict_expired(self) -> None:
         """Close clients that were idle for too long; of too many, the longest idle ones."""
-        now, most = self._clock(), self._most()
+        now, max_idle = self._clock(), self._max_idle()
         with self._lock:
-            too_many = len(self._idle) - most
+            too_many = len(self._idle) - max_idle
             expired = {
                 key: idle.client
                 for position, (key, idle) in enumerate(self._idle.items())

@@ -28,12 +28,12 @@ _REPLACEMENT_SECONDS = 5.0
 # librdkafka requests a new token after this fraction of a token's lifetime.
 _SHARED_LIFE = 0.8
 # Seconds since the epoch stay below this for 3,000 years; milliseconds passed it in 1973.
-_MOST_SECONDS = 1e11
+_MAX_SECONDS = 1e11
 # What the protocol can carry; librdkafka's own message would quote the token.
 _VALUE = re.compile(r"[ \t\r\n\x21-\x7e]+")
 # Of a configuration, whose form is the user's. Shorter parts would make errors unreadable.
 _SEPARATORS = re.compile(r"""[\s,;=&:{}"']+""")
-_SHORTEST_PART = 6
+_MIN_PART = 6
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class TokenCall:
         except BaseException as error:  # noqa: BLE001 - the user's code; the client gets the error
             text = _without_secrets(str(error).partition("\n")[0], str(self._configuration))
             # What cannot be imported, such as AWS's signer, has to be installed.
-            lasts = function is None or isinstance(error, (ImportError, LibraryUnavailable))
-            kind = AuthenticationFailed if lasts else TokenUnavailable
+            is_permanent = function is None or isinstance(error, (ImportError, LibraryUnavailable))
+            kind = AuthenticationFailed if is_permanent else TokenUnavailable
             return kind(f"{self.option} raised {type(error).__name__}: {text}")
         try:
             token = _token(returned)
@@ -259,7 +259,7 @@ def resolve(name: str) -> Callable[[str], Any]:
 
 def _without_secrets(text: str, configuration: str) -> str:
     """``text`` without secrets in URLs, the configuration and its parts, also as URLs have them."""
-    parts = {part for part in _SEPARATORS.split(configuration) if len(part) >= _SHORTEST_PART}
+    parts = {part for part in _SEPARATORS.split(configuration) if len(part) >= _MIN_PART}
     parts.add(configuration)
     return hide(redacted(text), parts | {quote(part, safe="") for part in parts})
 
@@ -278,7 +278,7 @@ def _token(returned: Any) -> Token:
         raise ValueError("the token is not a string of printable ASCII characters")
     if isinstance(expiry, bool) or not isinstance(expiry, (int, float)) or math.isnan(expiry):
         raise ValueError("the expiry is not a number of seconds since the epoch")
-    if expiry >= _MOST_SECONDS:
+    if expiry >= _MAX_SECONDS:
         raise ValueError("the expiry is in milliseconds; return seconds since the epoch")
     if not isinstance(extensions, dict):
         raise ValueError("the extensions are not a dict")  # noqa: TRY004 - one kind of error

@@ -18,7 +18,7 @@ _MAX_INT = 2**31 - 1
 # A small buffer becomes free in parts, and so does one behind a quota or a slow network: after a
 # request of a whole buffer's size, brokers may hold back the answer for longer than max.block.ms.
 _BATCHES_IN_BUFFER = 16
-_LARGEST_MESSAGE_BYTES = 1_000_000_000  # librdkafka's maximum of message.max.bytes
+_MAX_MESSAGE_BYTES = 1_000_000_000  # librdkafka's maximum of message.max.bytes
 
 
 def _add(settings: ClientSettings, added: Mapping[str, str]) -> ClientSettings:
@@ -71,7 +71,7 @@ def sending_settings(options: ProducerOptions) -> ClientSettings:
     added = {"statistics.interval.ms": "5000"}
     if options.dead_letter_topic is not None:
         # A dead letter is larger than its record.
-        largest = min(options.buffer_memory_bytes, _LARGEST_MESSAGE_BYTES)
+        largest = min(options.buffer_memory_bytes, _MAX_MESSAGE_BYTES)
         added["message.max.bytes"] = str(largest)
         # But not a batch, whose size the producer reckons with.
         added["batch.size"] = str(options.client.max_batch_bytes)

@@ -306,7 +306,7 @@ def translate(
 
     ``oauth_callback``: the option of that name, or "". ``notices``: where ignored settings, and
     what others cost, are noted.
-    The result may lack what only the driver's machine knows (``driver.options.complete``).
+    The result may lack what only the driver's machine knows (``driver.options.complete_options``).
     Raises InvalidOption for settings that are not supported, out of range, or contradict each
     other; the error says what to write instead. Needs librdkafka's description of its settings.
     """
@@ -483,7 +483,7 @@ def _expanded(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
 
 #: Java's, by codec
 _COMPRESSION_LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
-_MOST_COMPRESSION = 12  # librdkafka's
+_MAX_COMPRESSION = 12  # librdkafka's
 
 _CONVERTED = stores.REPLACED | frozenset(
     {
@@ -527,7 +527,7 @@ def _compression_level(settings: Mapping[str, str], notices: Notices) -> dict[st
         raise InvalidOption(
             f"{option}={text!r} is invalid; allowed: {low} .. {high}", option=option
         )
-    level = nearest_in_range(option, int(text), 1, _MOST_COMPRESSION, notices)
+    level = nearest_in_range(option, int(text), 1, _MAX_COMPRESSION, notices)
     return {"compression.level": str(level)}
 
 
@@ -567,7 +567,7 @@ _SOCKET = "socket.timeout.ms"
 _SETUP, _API_VERSION = "socket.connection.setup.timeout.ms", "api.version.request.timeout.ms"
 
 _MAX_INT = 2**31 - 1
-_MOST_IN_FLIGHT = 5
+_MAX_IN_FLIGHT = 5
 _DUPLICATES = "retried records may be stored twice or out of order"
 
 
@@ -598,7 +598,7 @@ def guarantees(
         notices.warn(
             f"{PREFIX}{_IN_FLIGHT}=1 does not keep the order of records without idempotence, "
             "unlike in Java: the client sends the next request before it retries a failed one; "
-            f"{PREFIX}{_IDEMPOTENCE}=true keeps it with up to {_MOST_IN_FLIGHT} in flight"
+            f"{PREFIX}{_IDEMPOTENCE}=true keeps it with up to {_MAX_IN_FLIGHT} in flight"
         )
     return {_IDEMPOTENCE: "false"} if obstacles else {}
 
@@ -618,8 +618,8 @@ def _obstacles(effective: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         obstacles["acks"] = ("=all", f"{lost} if a broker fails, and {_DUPLICATES}")
     if int(effective["retries"]) == 0:
         obstacles["retries"] = (" at 1 or more", "a single failed request fails the task")
-    if int(effective[_IN_FLIGHT]) > _MOST_IN_FLIGHT:
-        obstacles[_IN_FLIGHT] = (f" at {_MOST_IN_FLIGHT} or less", _DUPLICATES)
+    if int(effective[_IN_FLIGHT]) > _MAX_IN_FLIGHT:
+        obstacles[_IN_FLIGHT] = (f" at {_MAX_IN_FLIGHT} or less", _DUPLICATES)
     return obstacles
 
 

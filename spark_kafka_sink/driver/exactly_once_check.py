@@ -14,8 +14,8 @@ from spark_kafka_sink.errors import InvalidOption
 
 _log = logging.getLogger("spark_kafka_sink")
 
-_LEAST_REPLICAS = 3
-_LEAST_IN_SYNC = 2
+_MIN_REPLICAS = 3
+_MIN_IN_SYNC = 2
 
 # The requests of exactly-once, and the oldest version that keeps its promise: from OffsetFetch 7 on
 # (Kafka 2.5, KIP-447), brokers hold back the offsets of open transactions.
@@ -80,8 +80,8 @@ def unsupported(newest_versions: Mapping[int, int]) -> str:
 def unmet(broker: Mapping[str, str], topic_name: str, topic: Mapping[str, str]) -> Iterator[str]:
     """A sentence for each unmet precondition; unknown settings count as correct."""
     for replicas, in_sync in COORDINATORS.values():
-        yield from _too_few("the brokers have", replicas, broker.get(replicas), _LEAST_REPLICAS)
-        yield from _too_few("the brokers have", in_sync, broker.get(in_sync), _LEAST_IN_SYNC)
+        yield from _too_few("the brokers have", replicas, broker.get(replicas), _MIN_REPLICAS)
+        yield from _too_few("the brokers have", in_sync, broker.get(in_sync), _MIN_IN_SYNC)
     yield from unmet_by_topic(topic_name, topic)
     if broker.get("transaction.partition.verification.enable") == "false":
         yield (
@@ -95,11 +95,9 @@ def unmet_by_topic(
 ) -> Iterator[str]:
     """The same for one topic, of records or of the coordinators."""
     who = f"topic {name} has"
-    yield from _too_few(
-        who, "replicas", None if replicas is None else str(replicas), _LEAST_REPLICAS
-    )
+    yield from _too_few(who, "replicas", None if replicas is None else str(replicas), _MIN_REPLICAS)
     in_sync = settings.get("min.insync.replicas")
-    yield from _too_few(who, "min.insync.replicas", in_sync, _LEAST_IN_SYNC)
+    yield from _too_few(who, "min.insync.replicas", in_sync, _MIN_IN_SYNC)
     if settings.get("unclean.leader.election.enable") == "true":
         yield (
             f"{who} unclean.leader.election.enable=true: committed records may be lost when a "

@@ -141,7 +141,7 @@ class Inquirer:
 
     def broker_ids(self, deadline: Deadline) -> tuple[int, ...]:
         """The ids of all brokers; none if there is no answer by the deadline."""
-        self.client.connect(deadline.remaining())
+        self.client.describe_cluster(deadline.remaining())
         cluster = self.wait_for(ClusterDescription, deadline)
         return () if cluster is None else cluster.broker_ids
 
@@ -151,14 +151,14 @@ class Inquirer:
         """The settings of one of the brokers, or None if there is no answer by the deadline."""
         if not broker_ids:
             return None
-        self.client.fetch_broker_configuration(broker_ids[0], deadline.remaining())
+        self.client.describe_broker_configs(broker_ids[0], deadline.remaining())
         return self.wait_for(ConfigurationDescription, deadline)
 
     def topic_configuration(
         self, topic: str, deadline: Deadline
     ) -> ConfigurationDescription | None:
         """The settings of a topic, or None if there is no answer by the deadline."""
-        self.client.fetch_topic_configurations([topic], deadline.remaining())
+        self.client.describe_topic_configs([topic], deadline.remaining())
         return self.wait_for(ConfigurationDescription, deadline)
 
 
@@ -183,7 +183,7 @@ def topic_exists(options: SinkOptions, timeout_seconds: float) -> bool:
     if options.topic is None:
         return False
     with asking(options.producer.client) as brokers:
-        brokers.client.fetch_metadata([options.topic], timeout_seconds)
+        brokers.client.describe_topics([options.topic], timeout_seconds)
         answer = brokers.wait_for(TopicDescription, Deadline(timeout_seconds))
         return answer is not None and answer.code == ErrorCode.NO_ERROR
 

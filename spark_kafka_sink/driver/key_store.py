@@ -28,7 +28,7 @@ _JKS, _JCEKS = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"
 _VERSION = 2  # since Java 1.2
 _PRIVATE_KEY, _CERTIFICATE = 1, 2
 _DIGEST_BYTES = 20  # of SHA-1
-_LEAST_OCTETS = 2 + 2 * _DIGEST_BYTES  # tag, length, salt, digest
+_MIN_OCTETS = 2 + 2 * _DIGEST_BYTES  # tag, length, salt, digest
 _WHITENER = b"Mighty Aphrodite"
 # Sun's own protection of private keys, 1.3.6.1.4.1.42.2.17.1.1
 _PROTECTION = bytes.fromhex("060a2b060104012a02110101")
@@ -140,7 +140,7 @@ def _unprotected(protected: bytes, password: bytes) -> bytes:
     """The key in the DER of PKCS #8: salt, key and digest, of which the key is XORed with SHA-1."""
     _, is_protected, octets = protected.partition(_PROTECTION)
     octets = octets.removeprefix(_NO_PARAMETERS)
-    if not is_protected or len(octets) < _LEAST_OCTETS:
+    if not is_protected or len(octets) < _MIN_OCTETS:
         raise ValueError("its private key is protected in an unknown way")
     length_bytes = octets[1] - _LONG_LENGTH if octets[1] > _LONG_LENGTH else 0
     data = octets[2 + length_bytes :]

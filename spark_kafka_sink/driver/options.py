@@ -21,11 +21,11 @@ _CLOSE_SECONDS = 5.0
 
 
 def read_options(options: Mapping[str, object]) -> SinkOptions:
-    """``parse`` and ``complete``; raises InvalidOption."""
-    return complete(parse(options))
+    """``parse`` and ``complete_options``; raises InvalidOption."""
+    return complete_options(parse(options))
 
 
-def complete(options: SinkOptions) -> SinkOptions:
+def complete_options(options: SinkOptions) -> SinkOptions:
     """Parsed options with what tasks could not find out, after librdkafka has checked all settings.
 
     Needs the driver's machine: its Java if the trust store is in one of Java's formats, which may
@@ -33,12 +33,12 @@ def complete(options: SinkOptions) -> SinkOptions:
     show the region of Amazon's cluster.
     Raises InvalidOption.
     """
-    client = completed(options.producer.client)
+    client = complete_client_settings(options.producer.client)
     _check_together(client)
     return replace(options, producer=replace(options.producer, client=client))
 
 
-def completed(settings: ClientSettings) -> ClientSettings:
+def complete_client_settings(settings: ClientSettings) -> ClientSettings:
     """Settings without Java's stores, and with Amazon's region; raises InvalidOption."""
     pairs = dict(settings)
     location = pairs.pop("ssl.truststore.location", None)

@@ -75,9 +75,9 @@ def _reach(
     deadline = Deadline(seconds)
     until_unreachable = deadline if reached_before else Deadline(inquirer.UNREACHABLE_SECONDS)
     if topics:
-        brokers.client.fetch_metadata(topics, seconds, include_rights=True)
+        brokers.client.describe_topics(topics, seconds, include_authorized_operations=True)
     else:
-        brokers.client.connect(seconds)
+        brokers.client.describe_cluster(seconds)
     while not deadline.expired and not (brokers.are_down and until_unreachable.expired):
         is_late = brokers.answers_are_late  # then only read what has arrived
         answers = brokers.listen(Deadline(0.0) if is_late else deadline)

@@ -114,7 +114,7 @@ class Client:
         self._servers = settings.get("bootstrap.servers", "")
         #: whether the servers were added, by the first request or record
         self.has_bootstrapped = not self._servers
-        self._bootstraps_again = settings.get("metadata.recovery.strategy") != "none"
+        self._rebootstraps = settings.get("metadata.recovery.strategy") != "none"
         self._queue = c.queue_get_main(self._handle)
         c.set_log_queue(self._handle, None)
         # Its threads run until it is closed, even if nothing refers to it. Its batches must live as
@@ -284,7 +284,7 @@ class Client:
                     c.event_destroy(event)
                 for item in new:
                     if isinstance(item, BrokerError) and item.code == ErrorCode.ALL_BROKERS_DOWN:
-                        self._bootstrap_again()
+                        self._rebootstrap()
                 yield from new
             event = c.queue_poll(self._queue, 0)
         yield from self._read_reports(reports)
@@ -352,12 +352,16 @@ class Client:
 
     # --- metadata --------------------------------------------------------------------------------
 
-    def fetch_metadata(
-        self, topics: Sequence[str], timeout: float, *, include_rights: bool = False
+    def describe_topics(
+        self,
+        topics: Sequence[str],
+        timeout_seconds: float,
+        *,
+        include_authorized_operations: bool = False,
     ) -> None:
         """Request all those topics at once, without waiting (``rd_kafka_DescribeTopics``).
 
-        ``include_rights``: also what the user may do (KIP-430).
+        ``include_authorized_operations``: also what the user may do (KIP-430).
         The answer fills the client's own metadata cache and arrives as TopicDescription events; no
         answer, as a RequestFailed event.
         Sent right after creation, it also saves an idempotent producer the 500 ms after which it
@@ -366,35 +370,39 @@ class Client:
         names = c.string_array([name.encode() for name in topics])
         collection = c.topic_collection(names, len(topics))
         try:
-            with self._admin_options(c.ADMIN_OP_DESCRIBETOPICS, timeout, topics) as options:
-                c.admin_options_set_include_authorized_operations(options, int(include_rights))
+            with self._admin_options(c.ADMIN_OP_DESCRIBETOPICS, timeout_seconds, topics) as options:
+                c.admin_options_set_include_authorized_operations(
+                    options, int(include_authorized_operations)
+                )
                 c.describe_topics(self.handle, collection, options, self._queue)
         finally:
             c.topic_collection_destroy(collection)
 
-    def connect(self, timeout: float) -> None:
+    def describe_cluster(self, timeout_seconds: float) -> None:
         """Connect and find the brokers, without waiting (``rd_kafka_DescribeCluster``).
 
         The answer arrives as a ClusterDescription event.
         """
-        with self._admin_options(c.ADMIN_OP_DESCRIBECLUSTER, timeout) as options:
+        with self._admin_options(c.ADMIN_OP_DESCRIBECLUSTER, timeout_seconds) as options:
             c.describe_cluster(self.handle, options, self._queue)
 
-    def fetch_broker_configuration(self, broker_id: int, timeout: float) -> None:
+    def describe_broker_configs(self, broker_id: int, timeout_seconds: float) -> None:
         """Request a broker's settings, without waiting (``rd_kafka_DescribeConfigs``).
 
         The answer, or that there is none, arrives as a ConfigurationDescription event.
         """
-        self._fetch_configurations(c.RESOURCE_BROKER, [str(broker_id)], timeout)
+        self._fetch_configurations(c.RESOURCE_BROKER, [str(broker_id)], timeout_seconds)
 
-    def fetch_topic_configurations(self, topics: Sequence[str], timeout: float) -> None:
-        """Request the settings of topics, all at once, as ``fetch_broker_configuration`` does."""
-        self._fetch_configurations(c.RESOURCE_TOPIC, topics, timeout)
+    def describe_topic_configs(self, topics: Sequence[str], timeout_seconds: float) -> None:
+        """Request the settings of topics, all at once, as ``describe_broker_configs`` does."""
+        self._fetch_configurations(c.RESOURCE_TOPIC, topics, timeout_seconds)
 
-    def _fetch_configurations(self, kind: int, names: Sequence[str], timeout: float) -> None:
+    def _fetch_configurations(
+        self, kind: int, names: Sequence[str], timeout_seconds: float
+    ) -> None:
         resources = [c.config_resource_new(kind, name.encode()) for name in names]
         try:
-            with self._admin_options(c.ADMIN_OP_DESCRIBECONFIGS, timeout, names) as options:
+            with self._admin_options(c.ADMIN_OP_DESCRIBECONFIGS, timeout_seconds, names) as options:
                 array = (ctypes.c_void_p * len(resources))(*resources)
                 c.describe_configs(self.handle, array, len(resources), options, self._queue)
         finally:
@@ -403,7 +411,7 @@ class Client:
 
     @contextmanager
     def _admin_options(
-        self, operation: int, timeout: float, names: Iterable[str] = ()
+        self, operation: int, timeout_seconds: float, names: Iterable[str] = ()
     ) -> Iterator[int]:
         """Options of a request about those names, an ``rd_kafka_AdminOptions_t``."""
         self._bootstrap()
@@ -411,7 +419,7 @@ class Client:
         self._requests[opaque] = tuple(names)
         options = c.admin_options_new(self.handle, operation)
         try:
-            c.admin_options_set_request_timeout(options, milliseconds(timeout), None, 0)
+            c.admin_options_set_request_timeout(options, milliseconds(timeout_seconds), None, 0)
             c.admin_options_set_opaque(options, opaque)
             yield options
         finally:
@@ -423,13 +431,13 @@ class Client:
             self.has_bootstrapped = True
             c.brokers_add(self.handle, self._servers.encode())
 
-    def _bootstrap_again(self) -> None:
+    def _rebootstrap(self) -> None:
         """Look for other brokers, too, because all known ones are down.
 
         librdkafka's own way drops the known ones, and tries only one address of a name, at random,
         before it begins again (``metadata.recovery.strategy``).
         """
-        if self._bootstraps_again:
+        if self._rebootstraps:
             c.brokers_add(self.handle, self._servers.encode())
 
     def start_call(self, call: Callable[[int], _Result]) -> Future[_Result]:

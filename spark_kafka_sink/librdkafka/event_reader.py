@@ -271,17 +271,17 @@ def _forward_log(
 ) -> list[ApiVersion | BrokerError | TokenRequestFailed]:
     facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
     c.event_log(event, ctypes.byref(facility), ctypes.byref(text), ctypes.byref(level))
-    said = text.value or b""
-    is_noise = level.value < _LOG_DEBUG and _NO_FAILURE.search(said)
-    if level.value <= log_lines.most_verbose and not is_noise:
-        line = b"%s: %s" % (facility.value or b"", said)
+    line_text = text.value or b""
+    is_noise = level.value < _LOG_DEBUG and _NO_FAILURE.search(line_text)
+    if level.value <= log_lines.max_level and not is_noise:
+        line = b"%s: %s" % (facility.value or b"", line_text)
         log_lines.write(level.value, redacted(line.decode(errors="replace")))
-    if request := _TOKEN_REQUEST.search(said):
+    if request := _TOKEN_REQUEST.search(line_text):
         return [TokenRequestFailed(int(request[1]) if request[1] else None)]
-    if lost := _LOST.search(said):
+    if lost := _LOST.search(line_text):
         code = ErrorCode.TIMED_OUT if lost["late"] else ErrorCode.TRANSPORT
         return [BrokerError(code, lost[1].decode(errors="replace"))]
-    version = _API_VERSION.search(said)
+    version = _API_VERSION.search(line_text)
     return [ApiVersion(int(version[1]), int(version[2]))] if version else []
 
 

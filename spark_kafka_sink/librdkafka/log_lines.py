@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from spark_kafka_sink.deadline import Clock, Deadline
 
 _INTERVAL_SECONDS = 5.0
-_MOST_CAUSES = 100
+_MAX_CAUSES = 100
 
 # syslog levels, as librdkafka logs them
 _LEVELS = (
@@ -50,11 +50,11 @@ class LogLines:
 
     The first line of a cause is logged at once. What follows within the interval is counted, and
     its latest line is logged with their number when the interval, or the client, ends.
-    ``most_verbose``: the highest syslog level of lines to write.
+    ``max_level``: the highest syslog level of lines to write.
     """
 
-    def __init__(self, most_verbose: int = 7, clock: Clock = time.monotonic) -> None:
-        self.most_verbose = most_verbose
+    def __init__(self, max_level: int = 7, clock: Clock = time.monotonic) -> None:
+        self.max_level = max_level
         self._clock = clock
         self._causes: dict[str, _Cause] = {}  # longest logged first
 
@@ -70,7 +70,7 @@ class LogLines:
             cause.level, cause.line = level, line
             cause.left_out += 1
             return
-        if len(self._causes) == _MOST_CAUSES:
+        if len(self._causes) == _MAX_CAUSES:
             self._end(next(iter(self._causes)))
         self._causes[key] = _Cause(level, line, self._new_end())
         _log.log(level, "%s", line)

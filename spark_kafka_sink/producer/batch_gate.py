@@ -197,10 +197,11 @@ class BatchGate:
             splittable = size.accepted_bytes - size.passed_bytes
             left = most - size.passed_bytes if splittable >= 0 else 0
             return Quota(state, left, splittable, most)
+        if state is BatchState.MUTED:
+            # Each retry has a batch of its own, also a small one: its content may be rejected.
+            return Quota(state, 0 if has_unreported else sys.maxsize, 0, most)
         splittable = most if sendable.are_limits_known else _LIKELY_BYTES
-        # Each retry has a batch of its own.
-        left = sys.maxsize if state is BatchState.MUTED else most
-        return Quota(state, 0 if has_unreported else left, splittable, most)
+        return Quota(state, 0 if has_unreported else most, splittable, most)
 
     def _state(self, topic: str, sendable: SendableTopic) -> BatchState:
         if topic in self._muted:

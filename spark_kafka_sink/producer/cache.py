@@ -22,7 +22,7 @@ from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN, Origin, RejectedR
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.threads import per_process
 
-_MOST_IDLE = 4
+_MAX_IDLE = 4
 
 
 class BorrowedProducer:
@@ -63,7 +63,7 @@ class ProducerCache:
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._idle: IdleClients[ProducerOptions, NonBlockingProducer] = IdleClients(
-            lambda: _MOST_IDLE, clock
+            lambda: _MAX_IDLE, clock
         )
         #: recently used topics of producers that were closed, for their successors
         self._live_topics: dict[ProducerOptions, list[str]] = {}  # latest last
@@ -113,7 +113,7 @@ class ProducerCache:
         producer.close(0)
         self._live_topics.pop(options, None)
         self._live_topics[options] = producer.live_topics()
-        if len(self._live_topics) > _MOST_IDLE:
+        if len(self._live_topics) > _MAX_IDLE:
             del self._live_topics[next(iter(self._live_topics))]
 
     def close(self, timeout_seconds: float) -> None:

@@ -34,7 +34,7 @@ from spark_kafka_sink.producer.topic_limits import TopicLimits
 from spark_kafka_sink.records.partitioner import TopicPartitions
 
 _FIRST_BACKOFF_SECONDS = 0.1
-_LONGEST_BACKOFF_SECONDS = 1.0
+_MAX_BACKOFF_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,11 @@ class MetadataRequest:
 
     def delayed(self, now: float) -> MetadataRequest:
         """The next request waits for the longest backoff."""
-        return MetadataRequest(self.is_in_flight, now + _LONGEST_BACKOFF_SECONDS)
+        return MetadataRequest(self.is_in_flight, now + _MAX_BACKOFF_SECONDS)
 
     def failed(self, now: float) -> MetadataRequest:
         """The next request waits for ``backoff_seconds``, the one after it for twice as long."""
-        longer = min(2 * self.backoff_seconds, _LONGEST_BACKOFF_SECONDS)
+        longer = min(2 * self.backoff_seconds, _MAX_BACKOFF_SECONDS)
         return MetadataRequest(False, now + self.backoff_seconds, longer)
 
 
@@ -137,7 +137,7 @@ class TopicState:
     is_delegated: bool = False
 
 
-_SMALLEST_TARGET = 20
+_MIN_TARGET = 20
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def target_size(cached_topics: int, evict_seconds: float) -> float:
     (a fetch about every ten seconds) calls for multiplying. So the target exceeds 20 only for very
     many topics.
     """
-    return max(cached_topics / evict_seconds / 10, _SMALLEST_TARGET)
+    return max(cached_topics / evict_seconds / 10, _MIN_TARGET)
 
 
 def plan_fetch(

@@ -506,7 +506,7 @@ class TopicMetadata:
 # One broker gets the request for all topics. If it does not answer, the next request has a longer
 # timeout, and the client gets the records: it then requests metadata from other brokers too.
 _FIRST_REQUEST_SECONDS = 5.0
-_LONGEST_REQUEST_SECONDS = 20.0
+_MAX_REQUEST_SECONDS = 20.0
 
 
 class MetadataFetcher:
@@ -519,12 +519,12 @@ class MetadataFetcher:
 
     def connect(self) -> None:
         """Find the brokers now, so that the first topic request does not have to."""
-        self._client.connect(self._request_seconds)
+        self._client.describe_cluster(self._request_seconds)
 
     def fetch(self, due: Sequence[str]) -> bool:
         """Request these topics, and the limits that are due; returns whether there were topics."""
         if limits_due := self._topics.next_limits_request():
-            self._client.fetch_topic_configurations(limits_due, _FIRST_REQUEST_SECONDS)
+            self._client.describe_topic_configs(limits_due, _FIRST_REQUEST_SECONDS)
         if not due:
             return False
         if not self._client.has_bootstrapped:
@@ -532,7 +532,7 @@ class MetadataFetcher:
             # Otherwise they name none, and ours is answered only after them.
             for topic in due:
                 self._client.open_topic(topic)
-        self._client.fetch_metadata(due, self._request_seconds)
+        self._client.describe_topics(due, self._request_seconds)
         return True
 
     def on_description(self, answer: TopicDescription, *, is_in_use: bool) -> None:
@@ -547,7 +547,7 @@ class MetadataFetcher:
 
     def on_request_failed(self, topics: Iterable[str]) -> list[str]:
         """A request for these topics has no answer; returns the topics delegated to the client."""
-        self._request_seconds = min(2 * self._request_seconds, _LONGEST_REQUEST_SECONDS)
+        self._request_seconds = min(2 * self._request_seconds, _MAX_REQUEST_SECONDS)
         awaited = self._topics.fail_request(topics)
         for topic in awaited:
             self._topics.delegate_to_client(topic)

@@ -158,8 +158,8 @@ def _kept_timestamps(
 ) -> list[int | None]:
     """0 stands for none, unless the row has it, which is an error of rows."""
     is_null = timestamps == _NO_TIMESTAMP
-    if INVALID_TIMESTAMP in rejected.also:
-        is_null &= ~rejected.also[INVALID_TIMESTAMP]
+    if INVALID_TIMESTAMP in rejected.other_errors:
+        is_null &= ~rejected.other_errors[INVALID_TIMESTAMP]
     return [None if null else t for null, t in zip(is_null, timestamps.tolist(), strict=True)]
 
 

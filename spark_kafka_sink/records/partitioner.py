@@ -18,8 +18,8 @@ _SHARE_BYTES = 16_384
 # The client sends a request for each share, and many small requests cost throughput: with 64
 # partitions and sends of 1 MB one after the other, 64 shares cost a quarter of it, 4 nothing. So
 # only a send that follows no other one is spread further; many in a row are even all the same.
-_MOST_SMALL_SHARES = 16
-_MOST_SMALL_SHARES_IN_A_ROW = 4
+_MAX_SMALL_SHARES = 16
+_MAX_SMALL_SHARES_IN_A_ROW = 4
 _LARGE_SHARE_BYTES = 262_144
 # Of a record without key and headers, in addition to its value: seven fields of a byte or two.
 _RECORD_OVERHEAD_BYTES = 8
@@ -117,7 +117,7 @@ class Partitioner:
 
 def share_count(total_bytes: int, *, follows_others: bool) -> int:
     """Into how many shares a send of as many bytes may be divided; 0 for very few bytes."""
-    most = _MOST_SMALL_SHARES_IN_A_ROW if follows_others else _MOST_SMALL_SHARES
+    most = _MAX_SMALL_SHARES_IN_A_ROW if follows_others else _MAX_SMALL_SHARES
     return max(min(total_bytes // _SHARE_BYTES, most), total_bytes // _LARGE_SHARE_BYTES)
 
 

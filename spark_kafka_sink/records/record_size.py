@@ -15,8 +15,8 @@ BATCH_OVERHEAD_BYTES = 61
 # The most bytes that a record needs in addition if it is not the first of its batch: for larger
 # deltas of offset and timestamp.
 _LATER_RECORD_BYTES = 12
-_MOST_RECORD_OVERHEAD_BYTES = 4 + 3 * 5  # attributes, deltas and number of headers; three lengths
-_LEAST_RECORD_OVERHEAD_BYTES = 4 + 3 * 1
+_MAX_RECORD_OVERHEAD_BYTES = 4 + 3 * 5  # attributes, deltas and number of headers; three lengths
+_MIN_RECORD_OVERHEAD_BYTES = 4 + 3 * 1
 
 
 def record_bytes(records: RecordColumns) -> npt.NDArray[np.int64]:
@@ -41,14 +41,14 @@ def are_small(records: RecordColumns, limit: int) -> bool:
     """Whether each record alone fits into a batch of that size; often much quicker to know."""
     if records.headers is not None or not len(records):
         return False
-    return _largest_body(records) + BATCH_OVERHEAD_BYTES + _MOST_RECORD_OVERHEAD_BYTES <= limit
+    return _largest_body(records) + BATCH_OVERHEAD_BYTES + _MAX_RECORD_OVERHEAD_BYTES <= limit
 
 
 def largest_partition_bytes(partitioned: PartitionedRecords, limit: int) -> int:
     """The largest of ``partition_bytes``, or a quicker bound of it that is within ``limit``."""
     records = partitioned.records
     if records.headers is None:
-        largest = _largest_body(records) + _MOST_RECORD_OVERHEAD_BYTES + _LATER_RECORD_BYTES
+        largest = _largest_body(records) + _MAX_RECORD_OVERHEAD_BYTES + _LATER_RECORD_BYTES
         most = BATCH_OVERHEAD_BYTES + int(np.diff(partitioned.starts).max()) * largest
         if most <= limit:
             return most
@@ -76,7 +76,7 @@ def partition_bytes(partitioned: PartitionedRecords) -> npt.NDArray[np.int64]:
 def least_partition_bytes(partitioned: PartitionedRecords) -> npt.NDArray[np.int64]:
     """A lower limit of ``partition_bytes``, which is quicker to compute."""
     records = partitioned.records
-    sizes = records.values.lengths + _LEAST_RECORD_OVERHEAD_BYTES
+    sizes = records.values.lengths + _MIN_RECORD_OVERHEAD_BYTES
     if records.keys is not None:
         sizes += records.keys.lengths
     return BATCH_OVERHEAD_BYTES + np.diff(np.append(0, np.cumsum(sizes))[partitioned.starts])

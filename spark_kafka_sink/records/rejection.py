@@ -55,16 +55,16 @@ class RejectedRecords:
 
     ``error`` is one of the names above, or librdkafka's name for the code of a broker or of the
     client; ``reason`` is a sentence. ``topic``: the one they were meant for, in the bytes of the
-    row, which may not be valid text; None for null. ``also``: by the name of another error of rows,
-    which records have it too. ``headers_json``: all headers of the records whose headers cannot be
-    sent, None for the others.
+    row, which may not be valid text; None for null. ``other_errors``: which of the records have
+    another error of rows too, by its name. ``headers_json``: all headers of the records whose
+    headers cannot be sent, None for the others.
     """
 
     records: RecordColumns
     error: str
     reason: str
     topic: bytes | None
-    also: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    other_errors: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     headers_json: Sequence[bytes | None] | None = None
 
     def take(self, indices: npt.NDArray[np.int64]) -> RejectedRecords:
@@ -72,7 +72,7 @@ class RejectedRecords:
         return replace(
             self,
             records=self.records.take(indices),
-            also={error: mask[indices] for error, mask in self.also.items()},
+            other_errors={error: mask[indices] for error, mask in self.other_errors.items()},
             headers_json=None if headers is None else [headers[i] for i in indices],
         )
 
@@ -80,7 +80,7 @@ class RejectedRecords:
         """Which of the records have an error of rows."""
         if error == self.error:
             return np.ones(len(self.records), dtype=bool)
-        return self.also.get(error, np.zeros(len(self.records), dtype=bool))
+        return self.other_errors.get(error, np.zeros(len(self.records), dtype=bool))
 
 
 @dataclass(frozen=True)
@@ -125,15 +125,15 @@ def rejected_records(
     for problem in _one_per_row(problems, len(records)):
         for code in np.unique(codes[problem.rows]).tolist():
             rows = problem.rows[codes[problem.rows] == code]
-            also = {error: mask[rows] for error, mask in masks.items()}
-            bad_headers = also.get(INVALID_HEADER)
+            other_errors = {error: mask[rows] for error, mask in masks.items()}
+            bad_headers = other_errors.get(INVALID_HEADER)
             rejected.append(
                 RejectedRecords(
                     records.take(rows),
                     problem.error,
                     problem.reason,
                     topics[code] if code >= 0 else None,
-                    also,
+                    other_errors,
                     None if bad_headers is None else _headers_json(headers, rows, bad_headers),
                 )
             )

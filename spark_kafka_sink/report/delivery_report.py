@@ -35,7 +35,7 @@ _OWN_NAMES = {
 }
 
 # Rows may name any number of topics that do not exist.
-_MOST_REJECTED_TOPICS = 100
+_MAX_REJECTED_TOPICS = 100
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class DeliveryReport(TaskFigures):
         totals: Counter[str] = Counter()
         for (topic, _), records in sorted(self.dead_letters.items()):
             totals[topic] += records
-        named = {topic for topic, _ in totals.most_common(_MOST_REJECTED_TOPICS)}
+        named = {topic for topic, _ in totals.most_common(_MAX_REJECTED_TOPICS)}
         by_topic: dict[str, Counter[str]] = {}
         for (topic, error), records in sorted(self.dead_letters.items()):
             place = topic if topic in named else OTHER_TOPICS

@@ -22,10 +22,10 @@ _log = logging.getLogger("spark_kafka_sink")
 T = TypeVar("T")
 
 _NAME = re.compile(r"report-([0-9]{9,})\.jsonl")
-_MOST_BYTES_PER_FILE = 8 * 1024 * 1024
-_MOST_FILES = 16
+_MAX_BYTES_PER_FILE = 8 * 1024 * 1024
+_MAX_FILES = 16
 # Of one line each, where nothing can be appended to a file.
-_MOST_SMALL_FILES = 10_000
+_MAX_SMALL_FILES = 10_000
 # Listing all of them needs a request per thousand.
 _MICRO_BATCHES_PER_LISTING = 100
 _FAILED_TASKS = "failed-tasks"
@@ -128,13 +128,13 @@ def _failed_task_reports(report: DeliveryReport, target: Folder) -> dict[str, De
 def _append_to_newest(line: bytes, target: LocalFolder) -> None:
     numbers = _numbers(target)
     newest = max(numbers, default=0)
-    keep = _MOST_FILES
-    if newest and target.size(_file(newest)) + len(line) <= _MOST_BYTES_PER_FILE:
+    keep = _MAX_FILES
+    if newest and target.size(_file(newest)) + len(line) <= _MAX_BYTES_PER_FILE:
         try:
             target.append_line(_file(newest), line)
         # It does not allow appending; if the disk is full, the next write fails too.
         except OSError:
-            keep = _MOST_SMALL_FILES
+            keep = _MAX_SMALL_FILES
         else:
             return
     target.write(_file(newest + 1), line)
@@ -145,7 +145,7 @@ def _add_file(line: bytes, batch_id: int | None, target: Folder) -> None:
     # Named by the time, because finding the newest number would need a listing of all files.
     target.write(_file(time.time_ns() // 1000), line)
     if batch_id is None or batch_id % _MICRO_BATCHES_PER_LISTING == 0:
-        _delete_oldest(target, _numbers(target), _MOST_SMALL_FILES)
+        _delete_oldest(target, _numbers(target), _MAX_SMALL_FILES)
 
 
 def _delete_oldest(target: Folder, numbers: list[int], keep: int) -> None:

@@ -21,7 +21,7 @@ Values = dict[tuple[str, ...], float]
 QUERY_LABELS = ("query", "query_id")
 
 #: the series of a counter of one query; topics beyond it are counted together
-MOST_SERIES = 1_000
+MAX_SERIES = 1_000
 
 _SECONDS = 1e-3  # per millisecond
 
@@ -226,7 +226,7 @@ class QueryValues:
                 continue
             values = self.by_metric.setdefault(metric, {})
             for labels, value in read.items():
-                is_over = labels not in values and len(values) >= MOST_SERIES
+                is_over = labels not in values and len(values) >= MAX_SERIES
                 series = (OTHER_TOPICS, *labels[1:]) if is_over else labels
                 values[series] = values.get(series, 0) + value
 

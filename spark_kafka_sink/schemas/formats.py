@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # The name that Spark's to_avro gives, so that its schemas and ours are versions of each other.
 _DERIVED_NAME = "topLevelRecord"
 #: of structs, arrays and maps, which are written by functions that call themselves
-_MOST_LEVELS = 64
+_MAX_LEVELS = 64
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ def derived_schema(
     schema_format: str, spark_type: Any, column: str, record_name: str | None = None
 ) -> str:
     """The schema of a Spark type (``DataType.jsonValue``); raises UnsupportedType."""
-    if (levels := _levels(spark_type)) > _MOST_LEVELS:
+    if (levels := _levels(spark_type)) > _MAX_LEVELS:
         raise UnsupportedType(
             f"the column {column} has {levels} levels of structs, arrays and maps, and at most "
-            f"{_MOST_LEVELS} can be serialized; flatten it, or make a level text with to_json",
+            f"{_MAX_LEVELS} can be serialized; flatten it, or make a level text with to_json",
             problems=(),
         )
     name = record_name or _DERIVED_NAME

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 _TYPES = {"avro": "AVRO", "json": "JSON"}
 _RETRIES = 3
 _FIRST_RETRY_MS = 100
-_LONGEST_RETRY_MS = 1000
-_SHORTEST_SECRET = 3
+_MAX_RETRY_MS = 1000
+_MIN_SECRET = 3
 
 _NOT_FOUND, _REQUEST_TIMEOUT, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR = 404, 408, 409, 429, 500
 #: the registry's own codes: of a subject, a version, a schema
@@ -105,7 +105,7 @@ class RegistryClient:
             "timeout": options.timeout_ms / 1000 / urls,
             "max.retries": _RETRIES if urls == 1 else 0,
             "retries.wait.ms": _FIRST_RETRY_MS,
-            "retries.max.wait.ms": _LONGEST_RETRY_MS,
+            "retries.max.wait.ms": _MAX_RETRY_MS,
         }
         with _naming_causes(options):
             with _readable_pem(options) as files:
@@ -351,7 +351,7 @@ def hide_secrets(text: str, options: RegistryOptions) -> str:
     values = [value for name, value in options.items() if is_secret(name)]
     values += [proxy for proxy in getproxies().values() if "@" in proxy]
     parts = {part for value in values for part in _parts(value)}
-    return redacted(hide(text, (part for part in parts if len(part) >= _SHORTEST_SECRET)))
+    return redacted(hide(text, (part for part in parts if len(part) >= _MIN_SECRET)))
 
 
 def _parts(secret: str) -> Iterator[str]:

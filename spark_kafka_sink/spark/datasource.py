@@ -108,11 +108,11 @@ class KafkaSink(DataSource):
         """The options, and what the tasks need to serialize key and value."""
         # Imported here: finding the format must not load librdkafka.
         with importing():
-            from spark_kafka_sink.driver.options import complete
+            from spark_kafka_sink.driver.options import complete_options
 
         serializer = None
         try:
-            options = complete(_parsed(self.options, schema, check))
+            options = complete_options(_parsed(self.options, schema, check))
             if self._is_planning:
                 from spark_kafka_sink.driver import preflight
 
@@ -172,13 +172,13 @@ def register(spark: SparkSession) -> None:
     Spark 4.0, which has no Python data sources: use ``foreach_batch``.
     """
     require_data_sources()
-    make_known(spark)
+    ensure_registered(spark)
     if is_classic(spark):
         keep_active(spark)
     warn_of_session(spark)
 
 
-def make_known(spark: SparkSession) -> None:
+def ensure_registered(spark: SparkSession) -> None:
     """``register`` without the warning; does nothing before Spark 4.0."""
     if not has_data_sources():
         return

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("spark_kafka_sink")
 
-_MOST_QUERIES = 200  # ended ones are forgotten first
-_MOST_LOGGED = 10
+_MAX_QUERIES = 200  # ended ones are forgotten first
+_MAX_LOGGED = 10
 _RUNNING, _ENDED = "running", "ended"
 _ON_REPORT = object()
 
@@ -78,7 +78,7 @@ class KafkaSinkListener(StreamingQueryListener):
         self._expected_queries = tuple(expected_queries)
         self._lock = threading.Lock()  # guards what follows
         self._queries: dict[str | None, _Query] = {}
-        self._logged: deque[str] = deque(maxlen=_MOST_LOGGED)
+        self._logged: deque[str] = deque(maxlen=_MAX_LOGGED)
         self._folders = [_ReportFolder(_local(os.fspath(path))) for path in paths]
         for folder in self._folders:
             folder.skip_existing()
@@ -203,7 +203,7 @@ class KafkaSinkListener(StreamingQueryListener):
     def _query(self, query_id: str | None) -> _Query:
         if query_id not in self._queries:
             over = [key for key, query in self._queries.items() if query.run_state != _RUNNING]
-            if len(self._queries) >= _MOST_QUERIES and over:
+            if len(self._queries) >= _MAX_QUERIES and over:
                 del self._queries[over[0]]
             self._queries[query_id] = _Query(query_id)
         return self._queries[query_id]

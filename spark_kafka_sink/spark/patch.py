@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from spark_kafka_sink.errors import UnsupportedSaveMode
 from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.spark import private_api
-from spark_kafka_sink.spark.datasource import FORMAT, make_known
+from spark_kafka_sink.spark.datasource import FORMAT, ensure_registered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -235,7 +235,7 @@ def _with_format(spark: SparkSession, write: Callable[[], Any]) -> Any:
         except Exception as error:
             if not private_api.is_unknown_format(error, FORMAT):
                 raise
-        make_known(spark)
+        ensure_registered(spark)
         return write()
 
 

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import InvalidRecord, KafkaSinkError, headline
-from spark_kafka_sink.process_limits import naming_memory_limit
+from spark_kafka_sink.process_limits import explaining_memory_errors
 from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait
 from spark_kafka_sink.spark.private_api import (
     application_folder,
@@ -84,7 +84,7 @@ def write_partition(
     try:
         if options.exactly_once is not None:
             rows_socket().close()  # fail now if require_end_of_rows could not work here
-        with naming_memory_limit(), _sender(options, origin) as sender:
+        with explaining_memory_errors(), _sender(options, origin) as sender:
             _send(_timed(batches, waited), sender, options, origin, serializer)
             if options.exactly_once is not None:
                 require_end_of_rows()

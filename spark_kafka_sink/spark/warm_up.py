@@ -17,7 +17,7 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.driver.inquirer import topic_exists
 from spark_kafka_sink.driver.options import read_options
 from spark_kafka_sink.driver.preflight import check
-from spark_kafka_sink.spark.datasource import FORMAT, make_known
+from spark_kafka_sink.spark.datasource import FORMAT, ensure_registered
 from spark_kafka_sink.spark.foreach_batch import foreach_batch
 from spark_kafka_sink.spark.micro_batch import warn_of_session
 from spark_kafka_sink.spark.private_api import has_data_sources, is_classic
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("spark_kafka_sink")
 
-_SHORTEST_WAIT_SECONDS = 0.001  # Spark does not accept 0
+_MIN_WAIT_SECONDS = 0.001  # Spark does not accept 0
 _TOPIC_SECONDS = 5.0
 _LATE = "not finished in time"
 QUERY_NAME = "kafka-nb warm-up"
@@ -79,7 +79,7 @@ def warm_up(
         texts = option_texts(options)
         # A client of Spark Connect may be far from the brokers.
         topic_call = start_call(_existing_topic, "warm-up", texts) if is_classic(spark) else None
-        make_known(spark)
+        ensure_registered(spark)
         warn_of_session(spark)
         rows = _no_rows(spark)
         topic = "" if topic_call is None else _await_topic(topic_call, deadline)
@@ -126,7 +126,7 @@ def _run(
     # The query ends after one micro-batch; stopping it during a second one would end its workers.
     query = writer.trigger(availableNow=True).start()
     try:
-        seconds = max(_SHORTEST_WAIT_SECONDS, deadline.remaining())
+        seconds = max(_MIN_WAIT_SECONDS, deadline.remaining())
         is_over = query.awaitTermination(seconds)  # type: ignore[arg-type] # accepts a float too
     finally:
         query.stop()

@@ -45,13 +45,13 @@ from spark_kafka_sink.transactions.transaction import Transaction, fence
 class ClaimTiming:
     """How long tasks wait for each other. ``_part``: fractions of a task's ledger budget."""
 
-    #: a claim that has stood still for this long, or for that part, is taken over
-    still_seconds: float = 15.0
-    still_part: float = 0.25
+    #: a claim that has made no progress for this long, or for that part, is taken over
+    stalled_after_seconds: float = 15.0
+    stalled_after_fraction: float = 0.25
     #: when any partition but the first may claim
-    second_turn_part: float = 0.05
+    second_turn_fraction: float = 0.05
     #: added to that, in proportion to the partition: when the last one may claim
-    last_turn_part: float = 0.1
+    last_turn_fraction: float = 0.1
     #: after the announcement of a claim, until those of others would be seen
     announcement_seconds: float = 1.0
     #: Brokers do not answer for an offset while a transaction that changes it is open (KIP-447).
@@ -104,12 +104,12 @@ class LedgerReader:
         return read_layout(committed, self._layout.group)
 
 
-class Turn:
+class ClaimSchedule:
     """When a task claims the layout: never while the claim of another one makes progress.
 
     A claim fences an earlier one that is open. The first partition of a stage claims immediately,
     the next ones a little later, one after another. Who sees another's claim waits until that has
-    stood still for ``still_seconds``, however long the claim takes.
+    made no progress for ``stalled_after_seconds``, however long the claim takes.
     """
 
     def __init__(self, task: Task, ledger: Ledger, block_seconds: float, clock: Clock) -> None:
@@ -117,16 +117,18 @@ class Turn:
         self._clock = clock
         self._seen: ClaimProgress | None = None
         wanted, _ = ledger.wanted_layout(task)
-        until_last = block_seconds * TIMING.last_turn_part
+        until_last = block_seconds * TIMING.last_turn_fraction
         self._seconds_after_others = until_last * task.partition / task.partitions
         if wanted.grown_by:
             self._seconds_after_others = _GROWTH_SECONDS * (1 + task.partition - task.partitions)
-        self.still_seconds = min(TIMING.still_seconds, TIMING.still_part * block_seconds)
-        until_second = block_seconds * TIMING.second_turn_part
+        self.stalled_after_seconds = min(
+            TIMING.stalled_after_seconds, TIMING.stalled_after_fraction * block_seconds
+        )
+        until_second = block_seconds * TIMING.second_turn_fraction
         is_first = task.partition == 0 or bool(wanted.grown_by)
         self._at = clock() + (0.0 if is_first else until_second) + self._seconds_after_others
 
-    def see(self, progress: ClaimProgress | None) -> bool:
+    def observe(self, progress: ClaimProgress | None) -> bool:
         """Whether another claim of this micro-batch has made progress since the last look."""
         is_present = progress is not None and progress.batch_id == self._task.batch_id
         if not is_present or progress == self._seen:
@@ -140,7 +142,7 @@ class Turn:
 
     def wait_for_another(self) -> None:
         """Another claim is at work."""
-        self._at = self._clock() + self.still_seconds + self._seconds_after_others
+        self._at = self._clock() + self.stalled_after_seconds + self._seconds_after_others
 
     @property
     def seconds_left(self) -> float:
@@ -186,7 +188,7 @@ class LayoutClaim:
         self._options, self._settings, self._prefix = options, settings, prefix
         self._task, self._reader, self._progress, self._clock = task, reader, progress, clock
         self._own = ClaimProgress(task.batch_id, f"{task.partition} {uuid4()}", 0)
-        self._turn: Turn | None = None
+        self._turn: ClaimSchedule | None = None
 
     def complete(self, ledger: Ledger) -> bool:
         """Claim, or wait while another task does. Then read the ledger again.
@@ -198,7 +200,7 @@ class LayoutClaim:
         raises.
         """
         seconds = self._options.producer.budget.metadata_seconds
-        self._turn = self._turn or Turn(self._task, ledger, seconds, self._clock)
+        self._turn = self._turn or ClaimSchedule(self._task, ledger, seconds, self._clock)
         if not self._await_turn(ledger, self._turn):
             return True
         try:
@@ -216,13 +218,13 @@ class LayoutClaim:
         """The time for one step: a claim that makes progress may take longer in all."""
         return ledger_wait(self._options, f"{self._task}: {purpose}", self._clock)
 
-    def _await_turn(self, ledger: Ledger, turn: Turn) -> bool:
+    def _await_turn(self, ledger: Ledger, turn: ClaimSchedule) -> bool:
         """False: the layout, with the rest of the ledger, needs no claim any more."""
         pause, longest_pause = _PAUSE_SECONDS
         purpose = "waiting until another task has changed the number of partitions"
         wait = self._wait(purpose)
         while True:
-            if turn.see(self._others_progress(wait)):
+            if turn.observe(self._others_progress(wait)):
                 wait = self._wait(purpose)
             if turn.seconds_left == 0.0:
                 if self._announce(turn, wait):
@@ -241,7 +243,7 @@ class LayoutClaim:
         is_own = progress is not None and progress.claim == self._own.claim
         return None if is_own else progress
 
-    def _announce(self, turn: Turn, wait: BrokerWait) -> bool:
+    def _announce(self, turn: ClaimSchedule, wait: BrokerWait) -> bool:
         """Whether this task may claim, because no other has announced a claim after it."""
         began = self._clock()
         self._step(wait)
@@ -250,7 +252,7 @@ class LayoutClaim:
         # Another task may have begun its announcement while this one was written. It may take as
         # long again.
         wait.pause(TIMING.announcement_seconds + 2 * (self._clock() - began))
-        return not turn.see(self._others_progress(wait))
+        return not turn.observe(self._others_progress(wait))
 
     def _step(self, wait: BrokerWait) -> None:
         self._own = replace(self._own, steps=self._own.steps + 1)

@@ -44,8 +44,8 @@ _FREE_SECONDS = 0.8
 _ACCESS_SECONDS = 1.0
 # Those of the batch marker and the layout, which all tasks of a query read, and of commit entries.
 # Each has a connection and some threads, and reserves address space.
-_MOST_IDLE = 10
-_MOST_IDLE_WITHOUT_SPACE = 3
+_MAX_IDLE = 10
+_MAX_IDLE_WITHOUT_SPACE = 3
 #: each client has some threads and connections
 CLIENTS_AT_ONCE = 16
 
@@ -240,7 +240,7 @@ def _idle_offsets() -> IdleClients[tuple[ClientSettings, str, str], GroupOffset]
 
 
 def _most_idle() -> int:
-    return _MOST_IDLE if free_address_space() == math.inf else _MOST_IDLE_WITHOUT_SPACE
+    return _MAX_IDLE if free_address_space() == math.inf else _MAX_IDLE_WITHOUT_SPACE
 
 
 def read_offsets(

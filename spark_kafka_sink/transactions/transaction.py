@@ -104,19 +104,19 @@ class Transaction:
         Raises TransactionTimeout too, and what ``NonBlockingProducer.send`` raises.
         """
         self.check_age()
-        with self._cause_named():
+        with self._raising_cause():
             self.producer.send(records)
 
     def send_dead_letters(self, rejected: RejectedRecords) -> None:
         """Send dead letters for rows in the transaction; raises like ``send``."""
         self.check_age()
-        with self._cause_named():
+        with self._raising_cause():
             self.producer.send_dead_letters(rejected)
 
     def flush(self, seconds: float) -> None:
         """Wait until all records are acknowledged."""
         self.check_age()
-        with self._cause_named():
+        with self._raising_cause():
             self.producer.flush(seconds)
 
     def send_offset(
@@ -239,7 +239,7 @@ class Transaction:
             raise self._timed_out()
 
     @contextmanager
-    def _cause_named(self) -> Iterator[None]:
+    def _raising_cause(self) -> Iterator[None]:
         """Records fail for the client's own reasons after it was fenced, and while it is idle
         because its transaction has failed: raise the cause instead.
         """

@@ -23,7 +23,7 @@ WORKERS = {
     "task": "pyspark.worker",
     "commit": "pyspark.sql.worker.python_streaming_sink_runner",
 }
-HIGHEST_RATIO = 0.5
+MAX_RATIO = 0.5
 
 
 def main() -> None:
@@ -50,7 +50,7 @@ def main() -> None:
     write_table("cold_import", table(head, rows))
     for worker, values in ratios.items():
         median = statistics.median(values)
-        assert median <= HIGHEST_RATIO, f"{worker}: {OURS} takes {median:.2f} times the CPU time"
+        assert median <= MAX_RATIO, f"{worker}: {OURS} takes {median:.2f} times the CPU time"
 
 
 def cpu_seconds(command: str, module: str) -> float:

@@ -146,7 +146,7 @@ def alone(
     client = Client(options.producer.client)
     topic = client.open_topic(TOPIC)
     deadline = Deadline(30)
-    client.fetch_metadata([TOPIC], 10)
+    client.describe_topics([TOPIC], 10)
     while not list(client.poll(0.1)):
         assert not deadline.expired
     arrays = []

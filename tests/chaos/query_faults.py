@@ -18,7 +18,7 @@ from stream_process import StreamProcess
 from spark_kafka_sink.deadline import Deadline
 
 # Spark gives a job up after as many failures of one task.
-_MOST_FAILURES = 4
+_MAX_FAILURES = 4
 # While a task fails so often, its siblings stay where they are.
 _BEFORE_FAILURE_MILLISECONDS, _PAUSE_MILLISECONDS = 500, 8000
 # On a busy machine, a micro-batch may begin only after this time.
@@ -71,10 +71,10 @@ class QueryFaults:
         topic, tasks, pick = self._tasks(fault)
         failing = tasks.pop(pick.randrange(len(tasks)))
         # One row for each attempt.
-        first = pick.randrange(len(failing) - _MOST_FAILURES + 1)
+        first = pick.randrange(len(failing) - _MAX_FAILURES + 1)
         armed = {
             row: orders.fail(_BEFORE_FAILURE_MILLISECONDS)
-            for row in failing[first : first + _MOST_FAILURES]
+            for row in failing[first : first + _MAX_FAILURES]
         }
         armed |= {pick.choice(rows): orders.pause(_PAUSE_MILLISECONDS) for rows in tasks}
         return self._fail(topic, armed)

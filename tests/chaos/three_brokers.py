@@ -40,7 +40,7 @@ _PREFERRED = 0
 _T = TypeVar("_T")
 _TRANSACTION_PARTITIONS = 4
 # Kafka reports every restart at length.
-_MOST_LOG_BYTES = 32 * 1024 * 1024
+_MAX_LOG_BYTES = 32 * 1024 * 1024
 
 #: a broker that is away is noticed in seconds, and so is a transaction that nobody ends
 _SETTINGS = {
@@ -204,7 +204,7 @@ class ThreeBrokers:
                 self.unexpected_ends += 1
                 self._kafka.restart(node)
             log = self._folder / f"broker-{node}.log"
-            if log.stat().st_size > _MOST_LOG_BYTES:
+            if log.stat().st_size > _MAX_LOG_BYTES:
                 os.truncate(log, 0)
 
     def is_running(self, node: int) -> bool:

@@ -12,7 +12,7 @@ TASKS = 2
 MICRO_BATCHES = 6
 #: at the bootstrap address, at the broker, and at the broker as the transaction's coordinator
 CONNECTIONS = 3
-MOST_REQUESTS = 25  # 20 were seen; with new readers 50
+MAX_REQUESTS = 25  # 20 were seen; with new readers 50
 
 
 def test_a_task_of_a_steady_query_opens_three_connections_and_sends_few_requests(proxy, proxied):
@@ -23,7 +23,7 @@ def test_a_task_of_a_steady_query_opens_three_connections_and_sends_few_requests
     connections = min(requests[API_VERSIONS] for requests in counts)
     assert connections == TASKS * CONNECTIONS, counts
     # Of both tasks, and the driver's two for its marker.
-    assert min(sum(requests.values()) for requests in counts) <= TASKS * MOST_REQUESTS + 2, counts
+    assert min(sum(requests.values()) for requests in counts) <= TASKS * MAX_REQUESTS + 2, counts
 
 
 def requests_of_a_micro_batch(proxy, sink, batch_id):

@@ -14,7 +14,7 @@ from spark_kafka_sink.spark.task import write_partition
 ANSWER_SECONDS = 0.3
 ATTEMPTS = 5
 CLIENT_ID = DEFAULTS["client.id"]
-MOST_METADATA_REQUESTS = 10  # 3 to 5 were seen
+MAX_METADATA_REQUESTS = 10  # 3 to 5 were seen
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def is_few(requests):
     # It awaits two of them; more overlap, and how many depends on when which connection is ready.
     metadata = requests.pop(METADATA)
     # Of its two connections it keeps one.
-    return metadata < MOST_METADATA_REQUESTS and requests == {
+    return metadata < MAX_METADATA_REQUESTS and requests == {
         API_VERSIONS: 2,
         INIT_PRODUCER_ID: 1,
         PRODUCE: 1,

@@ -156,7 +156,7 @@ def test_records_arrive_with_headers_timestamp_and_partition(client, cluster, re
 
 
 def test_what_is_enqueued_for_a_paused_partition_leaves_in_one_batch(client, cluster, records):
-    client.fetch_metadata(["t"], timeout=10)
+    client.describe_topics(["t"], timeout_seconds=10)
     wait_until(lambda: any(isinstance(event, TopicDescription) for event in client.poll(0.05)), 10)
     cluster.push_errors(PRODUCE, [ErrorCode.MSG_SIZE_TOO_LARGE])
     with client.paused("t", [0]):
@@ -291,7 +291,7 @@ def test_reading_reports_makes_no_type_for_every_new_number_of_records(client, r
 
 def test_a_broker_error_is_an_event_and_a_log_line(caplog):
     client = Client(NOWHERE)
-    client.connect(5)
+    client.describe_cluster(5)
     with caplog.at_level(logging.DEBUG, "spark_kafka_sink.librdkafka"):
         events = list(client.poll(5))
         while not (caplog.records and events):
@@ -316,7 +316,7 @@ def events_until(client, kind):
 
 def test_a_client_asks_for_a_token_and_connects_when_it_has_one():
     client = Client(OAUTH, asks_for_tokens=True)
-    client.connect(5)
+    client.describe_cluster(5)
     events = events_until(client, TokenNeeded)
     assert not any(isinstance(event, BrokerError) for event in events)
     client.set_token("token", int((time.time() + 600) * 1000), "alice", {"cluster": "c"})
@@ -396,7 +396,7 @@ def test_topics_opened_before_the_first_request_are_part_of_it(cluster):
     reader.addHandler(handler)
     reader.setLevel(logging.DEBUG)
     try:
-        client.fetch_metadata(["t"], 5)
+        client.describe_topics(["t"], 5)
         assert answer(client).topic == "t"
     finally:
         reader.removeHandler(handler)
@@ -425,7 +425,7 @@ def test_error_codes_have_names_and_sentences():
 
 
 def test_metadata_can_be_requested_without_waiting(client):
-    client.fetch_metadata(["t", "u"], timeout=1)
+    client.describe_topics(["t", "u"], timeout_seconds=1)
     assert list(client.poll()) == []
 
 
@@ -491,7 +491,7 @@ def answer(client):
 
 
 def test_the_brokers_are_described(client):
-    client.connect(10)
+    client.describe_cluster(10)
     described = answer(client)
     assert described.code == 0
     assert sorted(described.broker_ids) == [0, 1]
@@ -501,7 +501,7 @@ def test_the_brokers_are_described(client):
 def test_a_configuration_that_does_not_arrive_is_an_answer_too(client, servers):
     """The mock broker does not support DescribeConfigs."""
     asked = client if servers == "the mock broker's" else Client(NOWHERE)
-    asked.fetch_broker_configuration(1, 0.5)
+    asked.describe_broker_configs(1, 0.5)
     described = answer(asked)
     assert isinstance(described, ConfigurationDescription)
     assert described.code != 0
@@ -511,9 +511,9 @@ def test_a_configuration_that_does_not_arrive_is_an_answer_too(client, servers):
 
 def test_a_request_without_an_answer_says_what_it_was_about():
     client = Client(NOWHERE)
-    client.fetch_metadata(["t", "u"], 0.5)
-    client.fetch_metadata(["v"], 0.5)
-    client.fetch_topic_configurations(["t", "u"], 0.5)
+    client.describe_topics(["t", "u"], 0.5)
+    client.describe_topics(["v"], 0.5)
+    client.describe_topic_configs(["t", "u"], 0.5)
     events, deadline = [], Deadline(30)
     while len(events) < 4:
         assert not deadline.expired

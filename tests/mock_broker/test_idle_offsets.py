@@ -108,7 +108,7 @@ def test_an_idle_client_is_closed_after_its_timeout_although_no_task_follows(opt
 
 
 def test_the_longest_idle_of_many_clients_are_closed(options, monkeypatch, connected):
-    monkeypatch.setattr(offset_calls, "_MOST_IDLE", 2)
+    monkeypatch.setattr(offset_calls, "_MAX_IDLE", 2)
     made = options()
     for group in ("p.0", "p.driver", "p.1", "p.driver", "p.2", "p.driver"):
         with borrow_offset(made, "t", group):

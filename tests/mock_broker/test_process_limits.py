@@ -14,7 +14,7 @@ from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.errors import LimitReached
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import BrokerError
-from spark_kafka_sink.process_limits import naming_memory_limit
+from spark_kafka_sink.process_limits import explaining_memory_errors
 
 WRITES = Path(__file__).parents[1] / "support" / "limited_writes.py"
 
@@ -67,12 +67,12 @@ def test_the_limit_of_a_container_is_named(tmp_path, monkeypatch):
 
 
 def test_memory_that_no_limit_forbids_is_pythons_error(monkeypatch):
-    with pytest.raises(MemoryError), naming_memory_limit():
+    with pytest.raises(MemoryError), explaining_memory_errors():
         raise MemoryError
-    with pytest.raises(ImportError), naming_memory_limit():
+    with pytest.raises(ImportError), explaining_memory_errors():
         raise ImportError("x.so: failed to map segment from shared object")
     monkeypatch.setattr(process_limits, "free_address_space", lambda: 0)
     monkeypatch.setattr(process_limits.resource, "getrlimit", lambda _: (1 << 30, 1 << 30))
     expected = r"\(MemoryError\): \d+ of 1024 MiB"
-    with pytest.raises(LimitReached, match=expected), naming_memory_limit():
+    with pytest.raises(LimitReached, match=expected), explaining_memory_errors():
         raise MemoryError

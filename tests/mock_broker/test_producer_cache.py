@@ -184,9 +184,9 @@ def test_a_producer_of_mostly_evicted_topics_is_replaced_by_one_with_the_others(
 ):
     made = options(kafka_metadata_evict_ms="1000")
     asked = []
-    fetch = Client.fetch_metadata
+    fetch = Client.describe_topics
     monkeypatch.setattr(
-        Client, "fetch_metadata", lambda *args: (asked.append(args[1]), fetch(*args))
+        Client, "describe_topics", lambda *args: (asked.append(args[1]), fetch(*args))
     )
     with cache.borrow(made) as borrowed:
         for number in range(101):

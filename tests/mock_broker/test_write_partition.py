@@ -95,9 +95,9 @@ def test_metadata_is_requested_before_the_first_batch(options, monkeypatch):
 
 def test_the_new_topics_of_a_batch_are_requested_together(topicless_options, monkeypatch):
     asked = []
-    fetch = Client.fetch_metadata
+    fetch = Client.describe_topics
     monkeypatch.setattr(
-        Client, "fetch_metadata", lambda *args: (asked.append(args[1]), fetch(*args))
+        Client, "describe_topics", lambda *args: (asked.append(args[1]), fetch(*args))
     )
     batches = [batch("a", "b", topic=["t", "u"]), batch("c", "d", "e", topic=["v", "t", "w"])]
     report = write_partition(batches, topicless_options)

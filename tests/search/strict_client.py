@@ -143,19 +143,19 @@ class StrictClient:
     def has_bootstrapped(self) -> bool:
         return True
 
-    def connect(self, timeout: float) -> None:
-        del timeout
+    def describe_cluster(self, timeout_seconds: float) -> None:
+        del timeout_seconds
 
     def open_topic(self, name: str) -> int:
         del name
         return 1
 
-    def fetch_metadata(self, topics: Sequence[str], timeout: float) -> None:
-        del timeout
+    def describe_topics(self, topics: Sequence[str], timeout_seconds: float) -> None:
+        del timeout_seconds
         self.asked.append(tuple(topics))
 
-    def fetch_topic_configurations(self, topics: Sequence[str], timeout: float) -> None:
-        del timeout
+    def describe_topic_configs(self, topics: Sequence[str], timeout_seconds: float) -> None:
+        del timeout_seconds
         self.asked_configurations += topics
 
     def has_unreported(self, topic: str) -> bool:

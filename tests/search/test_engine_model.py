@@ -48,7 +48,7 @@ from spark_kafka_sink.records.rejection import NULL_TOPIC, RejectedRecords
 
 # The largest record and batch of the client. Without kafka.batch.size, the client's batches are
 # larger than the engine thinks if there are dead letters.
-MOST_BYTES = 60_000
+MAX_BYTES = 60_000
 TOPICS = ["t", "u"]
 OLD_MS = 1_000
 #: The size of its value; its columns partition, key, and timestamp in milliseconds. One choice, not
@@ -124,7 +124,7 @@ class Programs(RuleBasedStateMachine):
         self.topics = dict(zip(TOPICS, topics, strict=True)) | {DLQ: StrictTopic(1, letters_limit)}
         options = {
             "kafka.bootstrap.servers": "b:1",
-            "kafka.max.request.size": str(MOST_BYTES),
+            "kafka.max.request.size": str(MAX_BYTES),
             "kafka.buffer.memory": str(buffer_bytes),
             "kafka.metadata.max.age.ms": str(lifetime_ms),
             "kafka.metadata.evict.ms": str(lifetime_ms),
@@ -135,8 +135,8 @@ class Programs(RuleBasedStateMachine):
             producer = replace(producer, client=transactional(producer.client, "id", 60_000))
         self.limit_bytes = producer.buffer_memory_bytes
         self.clock = FakeClock()
-        most_bytes = self.limit_bytes if has_dead_letters else MOST_BYTES
-        self.client = StrictClient(self.topics, self.random, MOST_BYTES, most_bytes)
+        most_bytes = self.limit_bytes if has_dead_letters else MAX_BYTES
+        self.client = StrictClient(self.topics, self.random, MAX_BYTES, most_bytes)
         self.client.on_record, self.client.on_refusal = self.on_record, self.on_refusal
         self.client.on_failure = self.on_failure
         self.engine = Engine(producer, self.client, self.clock)
@@ -474,7 +474,7 @@ class Programs(RuleBasedStateMachine):
         ends = [at for at, _ in changes[1:]] + [self.clock.now]
         lowest = min(limit for (_, limit), end in zip(changes, ends, strict=True) if end >= since)
         return (
-            sent.sizes[position] <= min(lowest, MOST_BYTES)
+            sent.sizes[position] <= min(lowest, MAX_BYTES)
             and (column is None or column < min(self.counts[sent.topic]))
             and not (state.rejects_old and time_ms == OLD_MS)
             and not (state.is_compacted and key is None)

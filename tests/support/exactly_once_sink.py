@@ -33,9 +33,9 @@ SETTINGS = {
 def shorten_claims(monkeypatch):
     """For tests in which the first task of a stage is often not the first to run."""
     timing = claim.ClaimTiming(
-        still_seconds=2.0,
-        second_turn_part=0.005,
-        last_turn_part=0.001,
+        stalled_after_seconds=2.0,
+        second_turn_fraction=0.005,
+        last_turn_fraction=0.001,
         announcement_seconds=0.1,
         open_claim_seconds=0.3,
     )

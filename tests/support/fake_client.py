@@ -43,8 +43,8 @@ class FakeClient:
         yield
         self.paused_records += len(self.positions) - before
 
-    def fetch_metadata(self, topics: Sequence[str], timeout: float) -> None:
-        self.requests.append((list(topics), timeout))
+    def describe_topics(self, topics: Sequence[str], timeout_seconds: float) -> None:
+        self.requests.append((list(topics), timeout_seconds))
 
     @property
     def has_bootstrapped(self) -> bool:
@@ -57,10 +57,10 @@ class FakeClient:
     def has_unreported(self, topic: str) -> bool:
         return bool(self.unreported[topic])
 
-    def fetch_topic_configurations(self, topics: Sequence[str], timeout: float) -> None:
+    def describe_topic_configs(self, topics: Sequence[str], timeout_seconds: float) -> None:
         self.asked_configurations += topics
 
-    def connect(self, timeout: float) -> None:
+    def describe_cluster(self, timeout_seconds: float) -> None:
         self.connects += 1
 
     def poll(self, seconds: float = 0.0) -> Iterator[Event]:

@@ -94,7 +94,7 @@ def test_limits_that_may_not_be_read_are_asked_for_once_and_the_first_batch_is_a
 def test_one_request_asks_for_the_limits_of_all_topics_that_need_them_by_then(engine, monkeypatch):
     requests = []
     monkeypatch.setattr(
-        engine.client, "fetch_topic_configurations", lambda topics, _: requests.append(topics)
+        engine.client, "describe_topic_configs", lambda topics, _: requests.append(topics)
     )
     topics = ["t", "u", "v"]
     engine.prefetch(topics)

@@ -29,7 +29,7 @@ from spark_kafka_sink.clients.session import Session
 from spark_kafka_sink.config.client_settings import translate
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.driver.key_store import _PROTECTION, _unprotected
-from spark_kafka_sink.driver.options import completed, read_options
+from spark_kafka_sink.driver.options import complete_client_settings, read_options
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.secret import Secret
@@ -117,7 +117,7 @@ def jks_settings(path, password=PASSWORD, **more):
 
 def jks_rejection(settings):
     with pytest.raises(InvalidOption) as raised:
-        completed(translate(settings))
+        complete_client_settings(translate(settings))
     message = str(raised.value)
     assert PASSWORD not in message
     return message
@@ -127,7 +127,7 @@ def jks_rejection(settings):
 def test_the_client_gets_the_key_and_the_chain_of_a_jks_store(java_stores, name):
     store = java_stores[name]
     more = {"ssl_key_password": store.key_password} if name == "two passwords" else {}
-    client = completed(translate(jks_settings(store.path, **more)))
+    client = complete_client_settings(translate(jks_settings(store.path, **more)))
     key = load_pem_private_key(client["ssl.key.pem"].encode(), None)
     assert key.private_numbers() == store.key.private_numbers()
     assert load_pem_x509_certificates(client["ssl.certificate.pem"].encode()) == store.chain
@@ -138,7 +138,7 @@ def test_the_client_gets_the_key_and_the_chain_of_a_jks_store(java_stores, name)
 
 def test_a_store_of_type_jks_may_be_pkcs12_as_in_java(java_stores):
     path = java_stores["PKCS12"].path
-    client = completed(translate(jks_settings(path)))
+    client = complete_client_settings(translate(jks_settings(path)))
     assert client["ssl.keystore.location"] == str(path)
     assert "ssl.keystore.type" not in client
     Session(Client, client).client.close(Deadline(5))
@@ -197,7 +197,7 @@ def test_the_command_for_several_keys_makes_a_store_of_one(java_stores, tmp_path
 def test_no_failure_shows_the_passwords_of_a_jks_store_even_with_local_variables(java_stores):
     settings = translate(jks_settings(java_stores["several keys"].path))
     with pytest.raises(InvalidOption) as raised:
-        completed(settings)
+        complete_client_settings(settings)
     # The first entry is this function.
     error = raised.value.with_traceback(raised.tb.tb_next)
     lines = traceback.TracebackException.from_exception(error, capture_locals=True).format()

@@ -150,7 +150,7 @@ def test_warm_up_is_no_query_of_the_user():
 
 
 def test_ended_queries_are_forgotten_before_running_ones(monkeypatch):
-    monkeypatch.setattr(module, "_MOST_QUERIES", 2)
+    monkeypatch.setattr(module, "_MAX_QUERIES", 2)
     listener = KafkaSinkListener()
     first, second, third = (f"{n}{QUERY_ID[1:]}" for n in (7, 8, 9))
     listener.onQueryStarted(started("runs", first))

@@ -14,7 +14,7 @@ from spark_kafka_sink.clients.oauth_token import TokenFunction
 from spark_kafka_sink.config.client_settings import translate
 from spark_kafka_sink.config.logins import MSK_IAM_CALLBACK
 from spark_kafka_sink.config.option import Notices
-from spark_kafka_sink.driver.options import completed
+from spark_kafka_sink.driver.options import complete_client_settings
 from spark_kafka_sink.errors import InvalidOption
 
 SERVERS = "b-1.orders.a1b2c3.c4.kafka.eu-west-1.amazonaws.com:9098"
@@ -23,7 +23,7 @@ MODULE = "software.amazon.msk.auth.iam.IAMLoginModule"
 
 
 def translated(**settings):
-    return completed(translate({**SASL, "bootstrap.servers": SERVERS, **settings}))
+    return complete_client_settings(translate({**SASL, "bootstrap.servers": SERVERS, **settings}))
 
 
 @pytest.fixture(autouse=True)

@@ -37,8 +37,8 @@ def test_reports_are_lines_of_one_file(tmp_path):
 
 
 def test_a_full_file_is_followed_by_the_next_and_the_oldest_is_deleted(tmp_path, monkeypatch):
-    monkeypatch.setattr(report_folder, "_MOST_BYTES_PER_FILE", len(report(0).to_json()) * 2 + 10)
-    monkeypatch.setattr(report_folder, "_MOST_FILES", 3)
+    monkeypatch.setattr(report_folder, "_MAX_BYTES_PER_FILE", len(report(0).to_json()) * 2 + 10)
+    monkeypatch.setattr(report_folder, "_MAX_FILES", 3)
     for batch_id in range(9):
         append(report(batch_id), str(tmp_path))
     assert list(batches(tmp_path).values()) == [[4, 5], [6, 7], [8]]
@@ -152,7 +152,7 @@ def test_each_report_in_an_object_store_is_a_file(object_store):
 def test_an_object_store_is_listed_only_now_and_then_to_delete_the_oldest(
     object_store, monkeypatch
 ):
-    monkeypatch.setattr(report_folder, "_MOST_SMALL_FILES", 2)
+    monkeypatch.setattr(report_folder, "_MAX_SMALL_FILES", 2)
     uri, folder, listed = object_store
     for batch_id in range(1, 100):
         append(report(batch_id), uri)
@@ -210,7 +210,7 @@ def test_where_files_cannot_be_appended_to_each_report_is_a_file(tmp_path, monke
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(LocalFolder, "append_line", reject)
-    monkeypatch.setattr(report_folder, "_MOST_SMALL_FILES", 3)
+    monkeypatch.setattr(report_folder, "_MAX_SMALL_FILES", 3)
     for batch_id in range(5):
         append(report(batch_id), str(tmp_path))
     assert list(batches(tmp_path).values()) == [[2], [3], [4]]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_sink.config.client_settings import translate
-from spark_kafka_sink.driver.options import completed
+from spark_kafka_sink.driver.options import complete_client_settings
 from spark_kafka_sink.errors import InvalidOption
 
 TRUSTED = """
@@ -89,12 +89,12 @@ def store(tmp_path):
 
 
 def pem(settings):
-    return completed(translate(settings))["ssl.ca.pem"]
+    return complete_client_settings(translate(settings))["ssl.ca.pem"]
 
 
 def rejection(settings):
     with pytest.raises(InvalidOption) as raised:
-        completed(translate(settings))
+        complete_client_settings(translate(settings))
     assert PASSWORD not in str(raised.value)
     return str(raised.value)
 
@@ -118,7 +118,7 @@ def test_the_store_is_read_again_only_if_it_changes(java, store):
 
 def test_the_password_stays_on_the_driver_and_is_no_argument_of_a_process(java, store):
     calls = java(TRUSTED.format("QUJD"))
-    assert PASSWORD not in completed(translate(store)).values()
+    assert PASSWORD not in complete_client_settings(translate(store)).values()
     ((arguments, password),) = calls()
     assert PASSWORD not in " ".join(arguments)
     assert password == PASSWORD

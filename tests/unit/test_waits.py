@@ -34,14 +34,14 @@ CONSTANTS = [
     ("clients.session:_FETCH_SECONDS", 1, "close.timeout.ms"),
     ("producer.metadata_plan:_FIRST_BACKOFF_SECONDS", 1, "kafka.max.block.ms"),
     (
-        "producer.metadata_plan:_LONGEST_BACKOFF_SECONDS",
+        "producer.metadata_plan:_MAX_BACKOFF_SECONDS",
         2,
         "config.producer_options:MISSING_TOPIC_SECONDS",
     ),
     ("producer.producer:_ACCESS_SECONDS", 1, "close.timeout.ms"),
     # The second request has twice the time of the first.
     ("producer.topic_metadata:_FIRST_REQUEST_SECONDS", 3, "close.timeout.ms"),
-    ("producer.topic_metadata:_LONGEST_REQUEST_SECONDS", 1, "close.timeout.ms"),
+    ("producer.topic_metadata:_MAX_REQUEST_SECONDS", 1, "close.timeout.ms"),
     # a producer's end
     ("producer.producer:_FLUSH_SECONDS", 1, "producer.producer:_REPORT_SECONDS"),
     ("producer.producer:_POLL_SECONDS", 1, "producer.producer:_REPORT_SECONDS"),
@@ -75,10 +75,14 @@ CONSTANTS = [
     (
         "transactions.claim:TIMING.announcement_seconds",
         1,
-        "transactions.claim:TIMING.still_seconds",
+        "transactions.claim:TIMING.stalled_after_seconds",
     ),
-    ("transactions.claim:TIMING.open_claim_seconds", 1, "transactions.claim:TIMING.still_seconds"),
-    ("transactions.claim:TIMING.still_seconds", 2, "kafka.max.block.ms"),
+    (
+        "transactions.claim:TIMING.open_claim_seconds",
+        1,
+        "transactions.claim:TIMING.stalled_after_seconds",
+    ),
+    ("transactions.claim:TIMING.stalled_after_seconds", 2, "kafka.max.block.ms"),
     ("transactions.transaction:_CALL_SECONDS", 1, "transactions.transaction:_ABORT_SECONDS"),
     ("transactions.transaction:_ABORT_SECONDS", 1, "kafka.transaction.timeout.ms"),
     # the driver
@@ -94,7 +98,7 @@ CONSTANTS = [
 ALONE = {
     "driver.options:_CLOSE_SECONDS": "frees a client that never connects",
     "driver.trust_store:_KEYTOOL_SECONDS": "Java on the driver, before anything else",
-    "clients.oauth_token:_MOST_SECONDS": "no wait, but a date",
+    "clients.oauth_token:_MAX_SECONDS": "no wait, but a date",
     "clients.oauth_token:_REPLACEMENT_SECONDS": "a pause between two calls",
     "driver.inquirer:_FREE_SECONDS": "frees a client, after everything else",
     "librdkafka.log_lines:_INTERVAL_SECONDS": "a pause between two log lines",
@@ -105,7 +109,7 @@ ALONE = {
     "report.metrics_server:_CLOSE_SECONDS": "the end of a server",
     "spark.micro_batch:_IDLE_SECONDS": "names of Spark's settings",
     "spark.micro_batch:_IDLE_TIMEOUT_SECONDS": "the name of a setting of Spark's",
-    "spark.warm_up:_SHORTEST_WAIT_SECONDS": "the shortest wait that Spark accepts",
+    "spark.warm_up:_MIN_WAIT_SECONDS": "the shortest wait that Spark accepts",
     "transactions.claim:_PAUSE_SECONDS": "pauses between two looks",
     "kafka.api.version.request.timeout.ms": "at least the set-up of a connection, unless it is set",
     "kafka.message.timeout.ms": "another name of kafka.delivery.timeout.ms",

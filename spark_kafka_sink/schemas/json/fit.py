@@ -29,7 +29,7 @@ from spark_kafka_sink.schemas.json.tree import (
 
 _NAMES = "propertyNames"
 #: that rows may choose among, and that are tried: several anyOf in one allOf multiply
-_MOST_ALTERNATIVES, _MOST_COMBINATIONS = 64, 4096
+_MAX_ALTERNATIVES, _MAX_COMBINATIONS = 64, 4096
 #: of a map, whose keys rules of the schema are for
 _CACHED_KEYS = 4096
 _SPARK_TYPES = {
@@ -86,14 +86,14 @@ def _fit(schemas: Sequence[Located], kind: Any, path: str) -> Fit:
     """The result of all schemas together, for values that are not null."""
     fits: list[Fit] = []
     problems: dict[str, None] = {}
-    for parts in islice(combinations([[schema] for schema in schemas]), _MOST_COMBINATIONS):
+    for parts in islice(combinations([[schema] for schema in schemas]), _MAX_COMBINATIONS):
         fit = _fit_one(parts, kind, path)
         if fit.allows_all:
             return fit
         problems.update(dict.fromkeys(fit.problems))
         if not fit.problems and fit not in fits:
             fits.append(fit)
-        if len(fits) == _MOST_ALTERNATIVES:
+        if len(fits) == _MAX_ALTERNATIVES:
             break
     if not fits:
         return Fit(tuple(problems) or (f"{path}: the schema has no alternatives",))

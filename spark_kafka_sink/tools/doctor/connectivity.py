@@ -23,7 +23,7 @@ from spark_kafka_sink.config.options import review
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.driver.exactly_once_check import unsupported
 from spark_kafka_sink.driver.inquirer import newest_versions
-from spark_kafka_sink.driver.options import complete
+from spark_kafka_sink.driver.options import complete_options
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
     BrokerUnavailable,
@@ -68,7 +68,7 @@ def options(context: CheckContext) -> list[Finding]:
     try:
         reviewed = review(context.options)
         problems += reviewed.problems
-        parsed = reviewed.options and complete(reviewed.options)
+        parsed = reviewed.options and complete_options(reviewed.options)
     except (InvalidOption, LibraryUnavailable) as error:
         problems.append(error)
     # Without one of these, the brokers would seem to be wrong.

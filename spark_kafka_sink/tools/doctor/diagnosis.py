@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MORE_TIME = "Raise --timeout"
 _RESERVE_SECONDS = 0.2  # so that a check reports its own timeout, which says more than ours
-_SHORTEST_SECRET = 4  # hiding a shorter one would show where it is
+_MIN_SECRET = 4  # hiding a shorter one would show where it is
 
 
 @dataclass(frozen=True)
@@ -179,4 +179,4 @@ def _result(check: Check, finding: Finding, context: CheckContext) -> Result:
 
 def _hide_secrets(text: str, context: CheckContext) -> str:
     """``text``, which may quote a library, without the values of secret settings."""
-    return hide(text, (value for value in context.secrets() if len(value) >= _SHORTEST_SECRET))
+    return hide(text, (value for value in context.secrets() if len(value) >= _MIN_SECRET))

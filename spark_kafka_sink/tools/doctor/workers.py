@@ -83,9 +83,9 @@ _TASKS_WITH_CONNECT = 16
 _WORKERS_ERROR = re.compile(r".+(?=\s+PYTHONPATH was:)|Cannot run program .+")
 
 # docs/tuning.md, small workers
-_LEAST_MIB = 600
-_LEAST_MIB_WITHOUT_LAUNCHER = 2048
-_LEAST_THREADS = 256
+_MIN_MIB = 600
+_MIN_MIB_WITHOUT_LAUNCHER = 2048
+_MIN_THREADS = 256
 
 
 @dataclass(frozen=True)
@@ -229,18 +229,18 @@ def _compare(answer: Any, subject: str, source: str) -> Finding:
 def _check_limits(answer: Any, subject: str) -> Finding | None:
     """A warning if a limit is lower than the lowest that was tried (docs/tuning.md)."""
     memory_mib, threads = answer["memory_mib"], answer["threads"]
-    least_mib = _LEAST_MIB if answer["has_small_pools"] else _LEAST_MIB_WITHOUT_LAUNCHER
+    least_mib = _MIN_MIB if answer["has_small_pools"] else _MIN_MIB_WITHOUT_LAUNCHER
     if memory_mib is not None and memory_mib < least_mib:
         return warned(
             f"may reserve {memory_mib} MiB of memory; less than {least_mib} was not tried",
             "Raise or remove spark.executor.pyspark.memory, which is divided by the executor's "
-            f"cores, or ulimit -v; {LAUNCHER} needs {_LEAST_MIB} MiB (docs/tuning.md)",
+            f"cores, or ulimit -v; {LAUNCHER} needs {_MIN_MIB} MiB (docs/tuning.md)",
             subject,
         )
-    if threads is not None and threads < _LEAST_THREADS:
+    if threads is not None and threads < _MIN_THREADS:
         return warned(
             f"may start {threads} processes and threads, with all others of its user or container",
-            f"Raise ulimit -u or the container's pids.max to {_LEAST_THREADS} or more "
+            f"Raise ulimit -u or the container's pids.max to {_MIN_THREADS} or more "
             "(docs/tuning.md)",
             subject,
         )

@@ -14,7 +14,7 @@ from spark_kafka_sink.config.option_table import (
     TOPIC,
 )
 from spark_kafka_sink.config.options import SinkOptions, check_for_format, review
-from spark_kafka_sink.driver.options import complete
+from spark_kafka_sink.driver.options import complete_options
 from spark_kafka_sink.errors import InvalidConfiguration, InvalidOption
 from spark_kafka_sink.tools.job.document import (
     CREATE_TOPICS,
@@ -155,7 +155,7 @@ def _reviewed(
     problems = list(reviewed.problems)
     if reviewed.options is not None and not (problems or without_value):
         try:
-            return complete(reviewed.options), mistakes
+            return complete_options(reviewed.options), mistakes
         except InvalidOption as error:
             problems.append(error)
     for problem in problems:

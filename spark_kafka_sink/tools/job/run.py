@@ -17,7 +17,7 @@ from spark_kafka_sink.errors import KafkaSinkError, sink_error, sink_error_name
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.report.metrics import is_micro_batch
 from spark_kafka_sink.report.storage import local_path
-from spark_kafka_sink.spark.datasource import make_known
+from spark_kafka_sink.spark.datasource import ensure_registered
 from spark_kafka_sink.spark.listener import KafkaSinkListener
 from spark_kafka_sink.spark.micro_batch import warn_of_session
 from spark_kafka_sink.spark.private_api import handle_java_signals, is_classic
@@ -255,7 +255,7 @@ def session(name: str, output: Output) -> Iterator[SparkSession]:
     if not is_classic(spark):
         raise KafkaSinkError("this job needs a classic Spark session; unset SPARK_REMOTE")
     try:
-        make_known(spark)
+        ensure_registered(spark)
         warn_of_session(spark)
         yield spark
     finally:

@@ -25,7 +25,7 @@ _ATTEMPTS = _FOLDER / "attempts.jsonl"
 _ATTEMPT_DIGITS = 16
 _TOPIC_PARTITIONS = 3
 _SENDING_SECONDS = 0.5
-_MOST_FILES = 1024
+_MAX_FILES = 1024
 
 
 class _Running:
@@ -141,7 +141,7 @@ def _replace_connections() -> list[socket.socket]:
     is_open, has_ended = socket.socketpair(), socket.socketpair()
     has_ended[1].close()
     kept = [*is_open, has_ended[0]]
-    for file in set(range(3, _MOST_FILES)) - {file.fileno() for file in kept}:
+    for file in set(range(3, _MAX_FILES)) - {file.fileno() for file in kept}:
         try:
             is_socket = stat.S_ISSOCK(os.fstat(file).st_mode)
         except OSError:
