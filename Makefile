@@ -25,7 +25,7 @@ TESTS ?= tests/unit tests/mock_broker
 # make test-versions VERSIONS="lowest 3.5"
 VERSIONS ?=
 
-# make chaos SECONDS=3600 SEED=7
+# make chaos SECONDS=3600 SEED=7, make search SECONDS=3600 SEED=7
 SECONDS ?= 90
 SEED ?=
 
@@ -37,7 +37,7 @@ BEGUN_AT := $(shell date +%s)
 # Two benchmarks at once would measure each other.
 .NOTPARALLEL:
 
-.PHONY: help demo test test-slow test-unit test-integration test-busy test-versions test-sparks test-brokers programs chaos chaos-mutants bench lint format types api figures wheel \
+.PHONY: help demo test test-slow test-unit test-integration test-busy test-versions test-sparks test-brokers programs search search-mutants chaos chaos-mutants bench lint format types api figures wheel \
   release-check release-notes clean setup
 
 help: ## list the targets
@@ -75,6 +75,12 @@ test-brokers: setup $(ARCHIVES) ## test Kafka 2.8, 3.9 and the newest, and franz
 
 programs: setup $(ARCHIVES) ## run programs and libraries with Spark's own sink and this one, and print how many write the same
 	$(PYTEST) -n 3 tests/programs
+
+search: setup ## run random programs over the engine for SECONDS (90), as SEED says
+	PYTHONPATH=tests/support $(BIN)/python tests/search/engine_search.py $(SECONDS) $(SEED)
+
+search-mutants: setup ## break the engine on purpose, in every way that its model must notice
+	$(BIN)/python tests/search/engine_mutants.py
 
 chaos: setup ## kill and pause brokers, workers and Spark for SECONDS (90), as SEED says, and check every row
 	$(TEST_JAVA) PYTHONPATH=tests/support $(BIN)/python tests/chaos/run.py $(SECONDS) $(SEED)

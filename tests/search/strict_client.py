@@ -66,8 +66,10 @@ class StrictTopic:
     leaderless: set[int] = field(default_factory=set)
     #: how often it was created again
     generation: int = 0
-    #: how many partitions the client's latest answer names; None: it has none; 0: an error
+    #: how many partitions the client's latest answer names; None: it has none
     known_partitions: int | None = None
+    #: the client refuses records with it until the next answer
+    known_error: int = ErrorCode.NO_ERROR
     #: by generation and partition
     log: defaultdict[tuple[int, int], Batch] = field(default_factory=lambda: defaultdict(list))
 
@@ -122,8 +124,9 @@ class StrictClient:
         self.on_record: Callable[[str, QueuedRecord], None] = lambda *_: None
         #: called with each record that the client refuses, and the code
         self.on_refusal: Callable[[str, QueuedRecord, int], None] = lambda *_: None
-        #: called with records that are reported as failed, and their codes
-        self.on_failure: Callable[[str, Batch, Sequence[int]], None] = lambda *_: None
+        #: called with records that are reported as failed, their codes, and whether they may be
+        #: stored all the same
+        self.on_failure: Callable[[str, Batch, Sequence[int], bool], None] = lambda *_: None
         self._random = random
         self._max_batch_bytes = max_batch_bytes
         self._max_record_bytes = max_record_bytes
@@ -185,17 +188,19 @@ class StrictClient:
         state = self.topics[topic]
         self._topic_of[send_id] = topic
         rejections: list[Rejection] = []
-        is_missing = False
+        is_detailed, missing = _is_detailed(partitioned), 0
         for record, by_sink in _queued(partitioned, send_id):
             self.on_record(topic, record)
             partition = self._choose(state, record, by_sink)
-            code = self._refusal(state, record, partition)
-            if is_missing:
-                code = ErrorCode.UNKNOWN_TOPIC
+            code = self._refusal(state, partition)
+            if record.size > self._max_record_bytes and (is_detailed or not code):
+                code = ErrorCode.MSG_SIZE_TOO_LARGE
+            code = missing or code
             if code:
                 self.on_refusal(topic, record, code)
                 rejections.append(Rejection(record.position, code))
-                is_missing |= code == ErrorCode.UNKNOWN_TOPIC and _is_detailed(partitioned)
+                if code == ErrorCode.UNKNOWN_TOPIC and is_detailed:
+                    missing = code  # the real one passes on no more records of the array
                 continue
             self._unreported[topic] += 1
             if state.known_partitions is not None:
@@ -224,11 +229,9 @@ class StrictClient:
             return self._random.randrange(count)
         return key_partition(record.key, count)
 
-    def _refusal(self, state: StrictTopic, record: QueuedRecord, partition: int) -> int:
-        if record.size > self._max_record_bytes:
-            return ErrorCode.MSG_SIZE_TOO_LARGE
-        if state.known_partitions == 0:
-            return ErrorCode.UNKNOWN_TOPIC
+    def _refusal(self, state: StrictTopic, partition: int) -> int:
+        if state.known_error:
+            return state.known_error
         if state.known_partitions is not None and partition >= state.known_partitions:
             return ErrorCode.UNKNOWN_PARTITION
         return ErrorCode.NO_ERROR
@@ -244,7 +247,7 @@ class StrictClient:
             if before is not None or self._random.random() < 0.3:
                 self._learn_error(topic, state)
             return
-        state.known_partitions = state.partitions
+        state.known_partitions, state.known_error = state.partitions, ErrorCode.NO_ERROR
         for partition in range(state.partitions, before or 0):
             self._drop_queue((topic, partition), ErrorCode.UNKNOWN_PARTITION)
         for by_sink, record in self._unassigned.pop(topic, deque()):
@@ -256,12 +259,12 @@ class StrictClient:
 
     def _learn_error(self, topic: str, state: StrictTopic) -> None:
         """The topic is missing, and the client no longer waits for it; or it is forbidden."""
-        state.known_partitions = 0
         is_missing = state.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         code = ErrorCode.UNKNOWN_TOPIC if is_missing else state.error
+        state.known_partitions, state.known_error = 0, code
         for place in self.places:
             if place[0] == topic:
-                self._drop_queue(place, code)
+                self._drop_queue(place, ErrorCode.UNKNOWN_PARTITION if is_missing else code)
         self._drop_unassigned(topic, code)
 
     def _queue(self, topic: str, partition: int, record: QueuedRecord) -> None:
@@ -300,13 +303,22 @@ class StrictClient:
             self._send_again(place)
             return
         batch = self._in_flight[place].popleft()
-        self._report(place, batch, state.judge(batch, partition))
+        codes = state.judge(batch, partition)
+        if codes[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            state.known_error = codes[0]
+        self._report(place, batch, codes)
 
     def _send_again(self, place: Place) -> None:
-        """The leader is another one, or none. Meanwhile the partition itself may have gone."""
-        self._again[place].extendleft(reversed(self._in_flight.pop(place)))
+        """The leader is another one, or none. Meanwhile the partition itself may have gone.
+
+        If so, they are dropped, and it may be that only their answers were lost.
+        """
         known = self.topics[place[0]].known_partitions
-        if known is not None and place[1] >= known:
+        is_gone = known is not None and place[1] >= known
+        while is_gone and self._in_flight[place] and self._random.random() < 0.3:
+            self._lose(place, ErrorCode.UNKNOWN_PARTITION)
+        self._again[place].extendleft(reversed(self._in_flight.pop(place)))
+        if is_gone:
             self._drop_queue(place, ErrorCode.UNKNOWN_PARTITION)
 
     # --- reports ---------------------------------------------------------------------------------
@@ -343,7 +355,7 @@ class StrictClient:
         *,
         possibly_persisted: bool = False,
     ) -> None:
-        self.on_failure(place[0], records, codes)
+        self.on_failure(place[0], records, codes, possibly_persisted)
         groups: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for record, code in zip(records, codes, strict=True):
             groups[record.send_id, code].append(record.position)

@@ -334,7 +334,7 @@ def test_a_stage_of_which_only_some_tasks_run_begins_soon(simulate, partition):
 
 
 def test_the_simulation_notices_that_a_working_claim_is_fenced(simulate, monkeypatch):
-    monkeypatch.setattr(claim.ClaimSchedule, "see", lambda *_: False)
+    monkeypatch.setattr(claim.ClaimSchedule, "observe", lambda *_: False)
     simulation = simulate(200, 0.05, 0.12)
     simulation.run([0.0] * 12, until=30.0)
     assert simulation.fenced

@@ -1,0 +1,209 @@
+"""Breaks the engine on purpose, and expects its model to notice; ``make search-mutants``.
+
+Arguments: names of mutants (default: all). Each one is a replaced piece of code.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_PROGRAMS = 3_000
+_SECONDS = 900
+# A mutant that fails for another reason proves nothing.
+_VIOLATION = re.compile(r"^AssertionError.*", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``file``: below the package; ``old`` is there once."""
+
+    file: str
+    old: str
+    new: str
+
+    @property
+    def path(self) -> Path:
+        return Path("spark_kafka_sink", self.file)
+
+    def applied(self, source: str) -> str:
+        if source.count(self.old) != 1:
+            raise ValueError(f"{self.file} has {source.count(self.old)} times: {self.old}")
+        return source.replace(self.old, self.new)
+
+
+_GATE = "producer/batch_gate.py"
+_QUEUES = "producer/topic_queues.py"
+_ENGINE = "producer/engine.py"
+_SENDS = "producer/sends.py"
+_METADATA = "producer/topic_metadata.py"
+
+MUTANTS = {
+    # --- which records are bad -------------------------------------------------------------------
+    "takes a send's only record for alone in its batch": Mutant(
+        _GATE,
+        "return failed.count > 1 or record not in self._alone[topic]",
+        "return failed.count > 1",
+    ),
+    "never finds the bad record of a batch": Mutant(
+        _GATE,
+        "middle = count // 2 if failed.code in BATCH_ERRORS else 0",
+        "middle = 0",
+    ),
+    "fails all records of a batch whose bad ones are named": Mutant(
+        _GATE,
+        "return failed.code == ErrorCode.INVALID_DIFFERENT_RECORD",
+        "return False",
+    ),
+    "sends again in a transaction": Mutant(
+        _GATE,
+        "if self._is_transactional:\n            return False",
+        "if False:\n            return False",
+    ),
+    "rejects records by limits of any age": Mutant(
+        _GATE,
+        "if is_by_topic and not self._topics.are_limits_recent(topic):",
+        "if False:",
+    ),
+    "never checks what was left to the client": Mutant(
+        _GATE,
+        "return not self.is_checked or (partitions.count > 0 and self.is_unassigned)",
+        "return not self.is_checked",
+    ),
+    "does not wait for limits": Mutant(
+        _METADATA,
+        "if not (state.is_delegated or self._is_sendable(state)):",
+        "if not (state.is_delegated or isinstance(metadata, Metadata)):",
+    ),
+    # --- order -----------------------------------------------------------------------------------
+    "does not mute a topic": Mutant(_GATE, "        self._muted.add(topic)\n", ""),
+    "does not hold batches together": Mutant(
+        _QUEUES,
+        "if was_splittable and quota.splittable_bytes < 0:",
+        "if False:",
+    ),
+    "lets batches of a delegated topic be divided": Mutant(
+        _GATE, "sendable.partitions == UNKNOWN_PARTITIONS:", "False:"
+    ),
+    "counts a large record as a small one": Mutant(
+        _GATE, "if len(chunk) == 1:  # which", "if False:  # which"
+    ),
+    "sends a small topic's batches one behind the other": Mutant(
+        _GATE,
+        "return Quota(state, 0 if has_unreported else most, splittable, most)",
+        "return Quota(state, most, splittable, most)",
+    ),
+    "believes that brokers accept what the client rejects": Mutant(
+        _QUEUES,
+        "        if rejected:\n            self._gate.on_failed(drain.topic)\n",
+        "",
+    ),
+    "lets small retries be divided": Mutant(
+        _GATE,
+        "return Quota(state, 0 if has_unreported else sys.maxsize, 0, most)",
+        "return Quota(state, 0 if has_unreported else sys.maxsize, _LIKELY_BYTES, most)",
+    ),
+    "sends retries behind others that are not reported": Mutant(
+        _GATE,
+        "return Quota(state, 0 if has_unreported else sys.maxsize, 0, most)",
+        "return Quota(state, sys.maxsize, 0, most)",
+    ),
+    "repeats records backwards": Mutant(
+        _QUEUES, "key=lambda retry: retry.order", "key=lambda retry: -retry.order[1]"
+    ),
+    "turns the parts of a send around": Mutant(
+        _QUEUES, "self.chunks.extendleft(reversed(parts))", "self.chunks.extendleft(parts)"
+    ),
+    "lets a send overtake those that wait": Mutant(
+        _QUEUES, "chunks.append(Chunk(", "chunks.appendleft(Chunk("
+    ),
+    # --- topics ----------------------------------------------------------------------------------
+    "fails records of a missing topic at once": Mutant(
+        _ENGINE,
+        "is_retried = queue is not None and queue.accepts(send.topic, failed)",
+        "is_retried = False",
+    ),
+    "sends again what may be stored": Mutant(
+        _ENGINE, "if is_retried and not failed.possibly_persisted:", "if is_retried:"
+    ),
+    "keeps a partition that has gone": Mutant(
+        _GATE,
+        "UNASSIGNED if failed.code in MISSING_ERRORS else failed.partition",
+        "failed.partition",
+    ),
+    "puts keys into other partitions": Mutant(
+        "records/partitioner.py",
+        "chosen = np.where(records.keys.addresses == 0, chosen, by_key)",
+        "chosen = np.where(records.keys.addresses == 0, chosen, partition_count - 1 - by_key)",
+    ),
+    # --- accounting and memory -------------------------------------------------------------------
+    "never returns memory": Mutant(
+        _SENDS, "self._buffered_bytes -= self._additional_bytes(records)", "pass"
+    ),
+    "admits any number of bytes": Mutant(
+        _SENDS, "if self._has_room(records) else None", "if True else None"
+    ),
+    "forgets what is unreported at the end": Mutant(
+        _ENGINE, "self._on_unreported_failures(list(self.sends.outstanding()))", "pass"
+    ),
+    "counts records that fail twice": Mutant(
+        _SENDS,
+        "send.failed[failed.partition, failed.code] += failed.count",
+        "send.failed[failed.partition, failed.code] += 2 * failed.count",
+    ),
+    "loses dead letters": Mutant(
+        _ENGINE,
+        "            self._append(self.sends.admit_unbounded(letters), letters)\n",
+        "            self.sends.admit_unbounded(letters)\n",
+    ),
+}
+
+
+def main(names: list[str]) -> int:
+    unnoticed = []
+    for name in names or MUTANTS:
+        violation = noticed(MUTANTS[name])
+        print(f"{name}: {violation or 'NOT NOTICED'}", flush=True)
+        if not violation:
+            unnoticed.append(name)
+    return len(unnoticed)
+
+
+def noticed(mutant: Mutant) -> str:
+    """The invariant that a copy of the package with the mutant violates; "": none."""
+    with tempfile.TemporaryDirectory(prefix="engine-mutant-") as name:
+        folder = Path(name)
+        shutil.copytree(ROOT / "spark_kafka_sink", folder / "spark_kafka_sink")
+        broken = folder / mutant.path
+        broken.write_text(mutant.applied(broken.read_text(encoding="utf-8")), encoding="utf-8")
+        places = [folder, ROOT / "tests/support", ROOT / "tests/search"]
+        program = f"import engine_search as s; s.run_programs(1, {_PROGRAMS}, is_shortened=False)"
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_SECONDS,
+        )
+    if done.returncode == 0:
+        return ""
+    violation = _VIOLATION.search(done.stderr)
+    if violation is None:
+        raise AssertionError(done.stderr)
+    return violation[0][:100]
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit("interrupted")
