@@ -146,7 +146,7 @@ def test_one_batch_that_is_larger_than_before_leaves_undivided_and_then_all_are_
 @pytest.mark.parametrize(
     ("answer", "parts", "undivided"),
     [
-        (limits(**{"max.message.bytes": "300000"}), [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]], 10),
+        (limits(**{"max.message.bytes": "300000"}), [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]], 8),
         (limits(ErrorCode.TIMED_OUT), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]], 12),
         (limits(FORBIDDEN), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]], 12),
     ],

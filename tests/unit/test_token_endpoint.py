@@ -46,7 +46,7 @@ def login_error(url, **more):
     """What a client without a token raises; with one, it only finds no broker, and this is None."""
     settings = parse(options(url, **more)).producer.client
     session = Session(Client, settings)
-    session.client.connect(30)
+    session.client.describe_cluster(30)
     deadline = Deadline(30)
     errors = []
     while not errors and not deadline.expired:

@@ -16,8 +16,8 @@ PACKAGE = "spark_kafka_sink"
 TASK_MODULES = {"spark.writer", "spark.map_in_arrow", "schemas.serializer", "clients.aws_signer"}
 #: imports of the driver to pass something to Spark, which only tasks call
 PASSED_TO_SPARK = {("spark.foreach_batch", "spark.map_in_arrow"), ("spark.writer", "spark.task")}
-#: one class for both sides, whose functions for the driver import what they need
-TWO_SIDED = "spark.writer"
+#: classes for both sides, whose functions for the driver import what they need
+TWO_SIDED = {"spark.writer", "report.delivery_report"}
 
 
 @cache
@@ -62,7 +62,9 @@ def sides() -> dict[str, str]:
     """Where each module runs, from what imports it."""
     trees = {name: ast.parse(text) for name, text in modules().items()}
     all_imports = {name: {*imports(tree)} & trees.keys() for name, tree in trees.items()}
-    of_tasks = all_imports | {TWO_SIDED: {*imports(trees[TWO_SIDED], in_functions=False)}}
+    of_tasks = all_imports | {
+        name: {*imports(trees[name], in_functions=False)} & trees.keys() for name in TWO_SIDED
+    }
     of_driver = {
         name: {other for other in others if (name, other) not in PASSED_TO_SPARK}
         for name, others in all_imports.items()
