@@ -20,7 +20,7 @@ MUTED    from the first retry until all retries   once nothing of the topic is u
 
 The first batch that is larger than was accepted before requests the topic's limits. Until they are
 known, the client must not divide such a batch: brokers would reject its beginning, and accept the
-smaller end.
+smaller end. Nor may it divide a retry, of any size: one of its records may be bad.
 
 What happens to rejected records, and in which order:
 

@@ -251,7 +251,7 @@ class Engine:
             case Statistics():
                 self.sends.update_statistics(event)
             case ClusterDescription() | TokenNeeded() | TokenRequestFailed() | ApiVersion():
-                pass  # the first answers connect(); the others are the session's and preflight's
+                pass  # the first answers prefetch; the others are the session's and preflight's
             case _:
                 assert_never(event)
 

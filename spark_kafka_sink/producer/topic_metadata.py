@@ -418,20 +418,13 @@ class TopicMetadata:
         state = self._topics.get(topic)
         if state is None:
             return None
-        metadata, partitions = state.metadata, UNKNOWN_PARTITIONS
-        if isinstance(metadata, Metadata):
-            partitions = metadata.partitions
         if not (state.is_delegated or self._is_sendable(state)):
             return None
-        limits, are_known = NO_LIMITS, isinstance(state.limits, KnownLimits)
-        if isinstance(state.limits, KnownLimits):
-            limits = state.limits.limits
-        return SendableTopic(partitions, limits, are_known, _max_batch_bytes(state.limits))
-
-    def partitions(self, topic: str) -> TopicPartitions | None:
-        """The partitions of a topic whose records are sendable, else None."""
-        sendable = self.sendable(topic)
-        return None if sendable is None else sendable.partitions
+        metadata = state.metadata
+        partitions = metadata.partitions if isinstance(metadata, Metadata) else UNKNOWN_PARTITIONS
+        limits = self.limits(topic)
+        are_known, max_batch_bytes = limits is not None, _max_batch_bytes(state.limits)
+        return SendableTopic(partitions, limits or NO_LIMITS, are_known, max_batch_bytes)
 
     def cross_rack_records(self, records: Mapping[tuple[str, int], int]) -> int | None:
         """How many of those records, by topic and partition, have no leader in the client's rack.

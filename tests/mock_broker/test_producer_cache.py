@@ -77,8 +77,8 @@ def test_events_are_read_although_no_task_calls_the_producer(cache, options, is_
         borrowed.prefetch(["t"])
         topics = borrowed.producer._engine.topics
         if is_borrowed:
-            wait_until(lambda: topics.partitions("t"))
-    wait_until(lambda: topics.partitions("t"))
+            wait_until(lambda: topics.sendable("t"))
+    wait_until(lambda: topics.sendable("t"))
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -80,7 +80,7 @@ MUTANTS = {
     "does not wait for limits": Mutant(
         _METADATA,
         "if not (state.is_delegated or self._is_sendable(state)):",
-        "if not (state.is_delegated or isinstance(metadata, Metadata)):",
+        "if not (state.is_delegated or isinstance(state.metadata, Metadata)):",
     ),
     # --- order -----------------------------------------------------------------------------------
     "does not mute a topic": Mutant(_GATE, "        self._muted.add(topic)\n", ""),

@@ -352,7 +352,7 @@ class Programs(RuleBasedStateMachine):
         assert topic in self.delegated | self.answered, topic
         if self.has_dead_letters or self.is_transactional:
             assert topic in self.delegated | self.limits_answered, topic
-        assert self.engine.topics.partitions(topic) is not None, topic
+        assert self.engine.topics.sendable(topic) is not None, topic
         if topic != DLQ and not self.passed[record.name] and self.is_checked(topic):
             assert self.topics[topic].accepts(record), record
         self.passed[record.name] += 1
@@ -363,7 +363,7 @@ class Programs(RuleBasedStateMachine):
         """Whether records that the topic's brokers would reject must not reach the client."""
         is_wanted = self.has_dead_letters or self.is_transactional
         is_certain = len(self.limits[topic]) == 1 and self.engine.topics.limits(topic) is not None
-        is_delegated = self.engine.topics.partitions(topic) == UNKNOWN_PARTITIONS
+        is_delegated = self.engine.topics.sendable(topic).partitions == UNKNOWN_PARTITIONS
         return is_wanted and is_certain and not is_delegated and topic not in self.unchecked
 
     def on_refusal(self, topic, record, code):

@@ -42,7 +42,7 @@ class Topics(TopicMetadata):
         self.update(answer, is_in_use=topic in self.in_use)
 
     def is_sendable(self, topic):
-        return self.partitions(topic) is not None
+        return self.sendable(topic) is not None
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_a_topic_with_a_leaderless_partition_is_requested_again_but_sendable(top
     topics.due()
     topics.answer("a", count=3, available=(0, 2))
     assert topics.is_sendable("a")
-    assert topics.partitions("a") == TopicPartitions(3, (0, 2))
+    assert topics.sendable("a").partitions == TopicPartitions(3, (0, 2))
     assert topics.due() == []
     clock.now += 0.1
     assert topics.due() == ["a"]
@@ -218,8 +218,8 @@ def test_partitions_are_near_if_their_leader_is_in_the_clients_rack():
     topics.add(["t", "racks are not configured"])
     topics.update(TopicDescription("t", 0, 4, (0, 1, 3), ("a", "b", "a")))
     topics.update(TopicDescription("racks are not configured", 0, 1, (0,), (None,)))
-    assert topics.partitions("t").near == {0, 3}
-    assert topics.partitions("racks are not configured").near is None
+    assert topics.sendable("t").partitions.near == {0, 3}
+    assert topics.sendable("racks are not configured").partitions.near is None
     acknowledged = {("t", 0): 1, ("t", 1): 2, ("racks are not configured", 0): 4, ("gone", 0): 8}
     assert topics.cross_rack_records(acknowledged) == 2
 
@@ -228,5 +228,5 @@ def test_without_a_rack_nobody_knows_what_crosses_racks():
     topics = TopicMetadata(MetadataLifetime(300_000, 300_000), FakeClock())
     topics.add(["t"])
     topics.update(TopicDescription("t", 0, 1, (0,), ("a",)))
-    assert topics.partitions("t").near is None
+    assert topics.sendable("t").partitions.near is None
     assert topics.cross_rack_records({("t", 0): 1}) is None
