@@ -86,8 +86,9 @@ class IncompleteSends:
     """Sends until they are complete (Java: ``IncompleteBatches``); counts every record.
 
     ``limit_bytes`` bounds the memory that incomplete sends keep alive: their Arrow batches in full,
-    what their records have of their own, and ``BYTES_PER_RECORD`` per record. Only the thread with
-    exclusive access may change anything; any thread may read.
+    what their records have of their own, and ``BYTES_PER_RECORD`` per record. Dead letters of
+    admitted records come on top. Only the thread with exclusive access may change anything; any
+    thread may read.
     """
 
     def __init__(self, limit_bytes: int, clock: Clock = time.monotonic) -> None:

@@ -30,7 +30,7 @@ from strict_client import StrictClient, StrictTopic, key_partition
 
 from spark_kafka_sink.config.added_settings import transactional
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.config.producer_options import MISSING_TOPIC_SECONDS
+from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD, MISSING_TOPIC_SECONDS
 from spark_kafka_sink.librdkafka.error_codes import MISSING_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import (
     BrokerError,
@@ -387,8 +387,15 @@ class Programs(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded(self):
+        """Dead letters add their own bytes to Arrow batches that were admitted."""
         sends = self.engine.sends
-        assert sends._buffered_bytes <= self.limit_bytes or len(sends._batches) == 1
+        letters_bytes = sum(
+            records.own_bytes + len(records) * BYTES_PER_RECORD
+            for records in sends._records.values()
+            if records.topic == DLQ
+        )
+        is_within = sends._buffered_bytes - letters_bytes <= self.limit_bytes
+        assert is_within or len(sends._batches) == 1
 
     @invariant()
     def no_record_is_reported_twice(self):
@@ -529,6 +536,8 @@ def columns_of(topic, rows):
 
 @pytest.mark.parametrize("programs", [150, pytest.param(1_500, marks=pytest.mark.slow)])
 def test_order_accounting_and_memory_hold_in_any_program(programs):
+    """The same programs in each run; ``make search`` tries others."""
     run_state_machine_as_test(
-        Programs, settings=settings(max_examples=programs, stateful_step_count=30)
+        Programs,
+        settings=settings(max_examples=programs, stateful_step_count=30, derandomize=True),
     )
