@@ -93,7 +93,7 @@ class KafkaSinkListener(StreamingQueryListener):
             _log.warning("KafkaSinkListener could not read a report", exc_info=True)
 
     def serve_metrics(self, port: int, address: str = "127.0.0.1") -> MetricsServer:
-        """Serve the metrics to Prometheus by HTTP, without encryption or login.
+        """Serve the metrics to Prometheus by HTTP, without encryption or authentication.
 
         The path ``/health`` answers 200 while micro-batches succeed, otherwise 503 and the reasons:
         a query has failed, and since then has neither completed a micro-batch nor waited for data;
