@@ -53,6 +53,11 @@ class FailedRecords:
     count: int
     positions: tuple[int, ...] = ()
 
+    @property
+    def is_by_client(self) -> bool:
+        """Whether the client rejected them, by a limit of its own, and no broker did."""
+        return self.partition < 0
+
 
 @dataclass(frozen=True)
 class TopicDescription:

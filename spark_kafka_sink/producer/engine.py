@@ -42,7 +42,7 @@ from spark_kafka_sink.producer.sends import IncompleteSends, Send, TooLarge
 from spark_kafka_sink.producer.topic_metadata import MetadataFetcher, TopicMetadata
 from spark_kafka_sink.producer.topic_queues import TopicQueues
 from spark_kafka_sink.records.columns import RecordColumns
-from spark_kafka_sink.records.partitioner import UNASSIGNED, Partitioner
+from spark_kafka_sink.records.partitioner import Partitioner
 from spark_kafka_sink.records.record_size import batch_bytes, largest_bytes
 from spark_kafka_sink.records.rejection import Origin, RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait
@@ -93,16 +93,17 @@ class Engine:
             self._fetcher.connect()
 
     def send(self, records: RecordColumns) -> Send | None:
-        """Accept all records and pass on those that may be sent; None if there is no room.
+        """Accept all records and enqueue those that may be sent; None if there is no room.
 
-        Records of a topic without metadata are accepted too. Their budget starts then.
+        Records of a topic without metadata are accepted too; the budget for its metadata starts
+        with them.
         """
         send = self.sends.admit(records)
         if send is None:
-            self.topics.add([records.topic])
-        elif not send.is_complete:
+            self.topics.add([records.topic])  # its metadata may arrive before there is room
+        elif len(records):
             self._append(send, records)
-            self._on_unreported_failures(self._queues.drain(records.topic))
+            self._on_local_failures(self._queues.drain(records.topic))
         return send
 
     def _append(self, send: Send, records: RecordColumns) -> None:
@@ -110,8 +111,8 @@ class Engine:
         self._queues.append(send, records)
 
     @property
-    def has_buffered_records(self) -> bool:
-        """Whether accepted records wait until they can be passed to the client."""
+    def has_waiting_records(self) -> bool:
+        """Whether accepted records wait until they may be enqueued."""
         return bool(self._queues)
 
     @property
@@ -125,8 +126,8 @@ class Engine:
     def send_due(self) -> None:
         """Send the records and requests that have become due."""
         for topic, code in self.topics.waits.unusable():
-            self._on_unreported_failures(self._queues.reject(topic, code))
-        self._on_unreported_failures(self._queues.drain_all())
+            self._on_local_failures(self._queues.fail_topic(topic, code))
+        self._on_local_failures(self._queues.drain_all())
         self._fetch_metadata()
 
     # --- questions of the producer ---------------------------------------------------------------
@@ -213,15 +214,17 @@ class Engine:
         """Count rows that are dead letters now."""
         self.sends.count_dead_letters(rejected)
 
-    def _send_dead_letters(self, queue: DeadLetterQueue, send: Send, failed: FailedRecords) -> None:
+    def _send_dead_letters(
+        self, dead_letters: DeadLetterQueue, send: Send, failed: FailedRecords
+    ) -> None:
         too_large = self._too_large(send, failed, is_batch=False)
         records = self.sends.records(failed)
-        rejected = queue.rejected(send.topic, records, failed, too_large)
-        for letters in queue.dead_letters(rejected):
+        rejected = dead_letters.rejected(send.topic, records, failed, too_large)
+        for letters in dead_letters.dead_letters(rejected):
             # Even if the buffer is full: the rejected records' Arrow batch, which they share, is
             # counted already.
             self._append(self.sends.admit_unbounded(letters), letters)
-        self.sends.reject(send, rejected)
+        self.sends.replace_by_dead_letters(send, rejected)
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -235,7 +238,7 @@ class Engine:
             case AcknowledgedRecords():
                 self._on_acknowledged(event)
             case FailedRecords():
-                self._on_reported_failure(event)
+                self._on_failed_delivery(event)
             case TopicDescription():
                 is_in_use = event.topic in self.sends.topics
                 self._fetcher.on_description(event, is_in_use=is_in_use)
@@ -257,29 +260,28 @@ class Engine:
 
     def _on_acknowledged(self, acknowledged: AcknowledgedRecords) -> None:
         for topic in self.sends.acknowledge(acknowledged):
-            self.topics.acknowledged(topic)
-            self._release_topic(topic)
+            self.topics.on_acknowledged(topic)
+            self._release_if_unused(topic)
 
-    def _on_unreported_failures(self, failures: Iterable[FailedRecords]) -> None:
-        """Failures without a delivery report.
+    def _on_local_failures(self, failures: Iterable[FailedRecords]) -> None:
+        """Handle failures that no delivery report announced.
 
-        The pre-check or the client did not accept the records, the buffer dropped them, or the
+        The pre-check or the client did not accept the records, their queue was dropped, or the
         client has not reported them in time.
         """
         for failed in failures:
             send = self.sends.find(failed.send_id)
             if send is None:
                 continue
-            queue = self._dead_letters
-            for part, is_missing in self._missing_parts(failed):
+            for part, is_missing in self._split_missing(failed):
                 if is_missing:
-                    self._on_missing_topic(queue, send, part)
+                    self._on_missing_topic(self._dead_letters, send, part)
                 else:
-                    self._on_rejection(queue, send, part)
+                    self._on_rejection(self._dead_letters, send, part)
             self._end_failure(send, failed)
 
-    def _missing_parts(self, failed: FailedRecords) -> Iterator[tuple[FailedRecords, bool]]:
-        """The failed records in parts; whether a part has to wait for new metadata.
+    def _split_missing(self, failed: FailedRecords) -> Iterator[tuple[FailedRecords, bool]]:
+        """The failed records in parts, each with whether it has to wait for new metadata.
 
         It has to if the client does not know a partition that the partitioner chose: the topic was
         created again with fewer partitions. A partition that the column chose is the row's mistake.
@@ -297,7 +299,7 @@ class Engine:
             if some:
                 yield replace(failed, count=len(some), positions=tuple(some)), is_missing
 
-    def _on_reported_failure(self, failed: FailedRecords) -> None:
+    def _on_failed_delivery(self, failed: FailedRecords) -> None:
         """A broker rejected a batch, or the client dropped records.
 
         The client drops a topic's records as soon as one metadata answer lacks the topic.
@@ -306,71 +308,71 @@ class Engine:
         if send is None:
             return
         self._gate.on_failed(send.topic)
-        # A failed send aborts the transaction, so there are no dead letters for it. There are
-        # for records that the client never got.
-        queue = None if self._is_transactional else self._dead_letters
+        # In a transaction, a failed delivery aborts all of it, so there is nothing to make dead
+        # letters of. Records that never reached the client do become dead letters.
+        dead_letters = None if self._is_transactional else self._dead_letters
         if failed.code in MISSING_ERRORS:
-            self._on_missing_topic(queue, send, failed)
+            self._on_missing_topic(dead_letters, send, failed)
         elif self._gate.may_contain_good(send.topic, failed):
             # The topic's limits are not known, have changed, or are not what this batch exceeded.
             self._send_again(send, failed)
         else:
-            self._on_rejection(queue, send, failed, is_batch=failed.count > 1)
+            self._on_rejection(dead_letters, send, failed, is_batch=failed.count > 1)
         self._end_failure(send, failed)
 
     def _on_missing_topic(
-        self, queue: DeadLetterQueue | None, send: Send, failed: FailedRecords
+        self, dead_letters: DeadLetterQueue | None, send: Send, failed: FailedRecords
     ) -> None:
         """The topic seems to be missing: ask again before its records become dead letters."""
         # A record that may be stored must neither become a dead letter nor be sent again.
-        is_retried = queue is not None and queue.accepts(send.topic, failed)
-        if is_retried and not failed.possibly_persisted:
-            self.topics.await_answer(send.topic)
+        is_sent_again = dead_letters is not None and dead_letters.accepts(send.topic, failed)
+        if is_sent_again and not failed.possibly_persisted:
+            self.topics.on_client_lost_topic(send.topic)
             self._send_again(send, failed)
         else:
             self._fail(send, failed)
 
     def _on_rejection(
         self,
-        queue: DeadLetterQueue | None,
+        dead_letters: DeadLetterQueue | None,
         send: Send,
         failed: FailedRecords,
         *,
         is_batch: bool = False,
     ) -> None:
         """Send the rejected records to the topic for dead letters, or fail them."""
-        if queue is not None and queue.accepts(send.topic, failed):
-            self._send_dead_letters(queue, send, failed)
+        if dead_letters is not None and dead_letters.accepts(send.topic, failed):
+            self._send_dead_letters(dead_letters, send, failed)
         else:
             self._fail(send, failed, self._too_large(send, failed, is_batch=is_batch))
 
     def _fail(self, send: Send, failed: FailedRecords, too_large: TooLarge | None = None) -> None:
-        queue = self._dead_letters
-        if queue is not None and queue.has_rejected_letters(send.topic, failed):
-            send.dead_letter = send.dead_letter or queue.describe(self.sends.records(failed))
+        letters = self._dead_letters
+        if letters is not None and letters.has_rejected_letters(send.topic, failed):
+            send.dead_letter = send.dead_letter or letters.describe(self.sends.records(failed))
         self.sends.fail(send, failed, too_large)
 
     def _end_failure(self, send: Send, failed: FailedRecords) -> None:
         if failed.code in STALE_METADATA_ERRORS:
             self.topics.request_update(send.topic)
-        self._release_topic(send.topic)
+        self._release_if_unused(send.topic)
 
     def _too_large(self, send: Send, failed: FailedRecords, *, is_batch: bool) -> TooLarge | None:
-        """The error for records that were rejected for their size; None for other failures."""
+        """The details, if the records were rejected for their size."""
         if failed.code != ErrorCode.MSG_SIZE_TOO_LARGE or not failed.positions:
             return None
         records = self.sends.records(failed)
         size = batch_bytes(records) if is_batch else largest_bytes(records)
-        if failed.partition == UNASSIGNED:  # by the client, whose only limit is max.request.size
+        if failed.is_by_client:
             return TooLarge(failed.count, size, self._settings.max_request_bytes, is_batch)
         limits = self.topics.limits(send.topic)
         most = None if limits is None else limits.max_batch_bytes
         return TooLarge(failed.count, size, most, is_batch)
 
     def _send_again(self, send: Send, failed: FailedRecords) -> None:
-        """Buffer rejected records again, before all later ones of their topic."""
+        """Let rejected records wait again, before all later ones of their topic."""
         records = self.sends.records(failed)
-        self._queues.add_retries(self._gate.on_rejected(send, records, failed))
+        self._queues.add_resends(self._gate.on_rejected(send, records, failed))
 
     def _on_broker_error(self, error: BrokerError) -> None:
         report = self.sends.report
@@ -380,7 +382,7 @@ class Engine:
         if error.code == ErrorCode.TRANSPORT:
             self.topics.request_update_of_all()
 
-    def _release_topic(self, topic: str) -> None:
+    def _release_if_unused(self, topic: str) -> None:
         if topic not in self.sends.topics:
             self.topics.release(topic)
 
@@ -394,13 +396,13 @@ class Engine:
 
     def abort(self) -> None:
         """Fail all records that the client does not have."""
-        self._on_unreported_failures(self._queues.fail_all())
+        self._on_local_failures(self._queues.fail_all())
 
     def fail_unreported(self) -> None:
         """Fail the records that the client has not reported in time."""
-        # Retries and dead letters of rejections that were reported after ``abort``: never sent.
-        self._on_unreported_failures(self._queues.fail_all())
-        self._on_unreported_failures(list(self.sends.outstanding()))
+        # Resends and dead letters of rejections that were reported after ``abort``: never sent.
+        self._on_local_failures(self._queues.fail_all())
+        self._on_local_failures(self.sends.outstanding())
 
 
 def process_rack(options: RackOptions) -> str:

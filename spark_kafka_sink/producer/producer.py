@@ -168,7 +168,7 @@ class NonBlockingProducer:
         self._engine.count_wait(wait, self._clock() - started)
 
     def _start_drainer_if_needed(self) -> None:
-        if self._engine.has_buffered_records and self._drainer is None:
+        if self._engine.has_waiting_records and self._drainer is None:
             self._drainer = start_thread(self._drain_in_background, "drainer")
 
     def _drain_in_background(self) -> None:
@@ -179,7 +179,7 @@ class NonBlockingProducer:
                     continue
                 # Restored only on success, so that a thread that failed is replaced.
                 drainer, self._drainer = self._drainer, None
-                if not self._engine.has_buffered_records:
+                if not self._engine.has_waiting_records:
                     return
                 self._handle_events(0.0)
                 if self._engine.awaits_reports:

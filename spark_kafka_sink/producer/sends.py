@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -51,11 +51,12 @@ class Send:
     acknowledged: int = 0
     failed: Counter[tuple[int, int]] = field(default_factory=Counter)
     #: records that are dead letters now
-    rejected: int = 0
+    dead_letters: int = 0
     #: the rows of those with timestamps
-    rejected_rows: list[npt.NDArray[np.int64]] = field(default_factory=list)
-    #: about the first error; which row its dead letter is for, if it is one
+    dead_letter_rows: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    #: about the first error, if that is one of size
     too_large: TooLarge | None = None
+    #: if the records are dead letters themselves: the row of the first that failed, and its reason
     dead_letter: str = ""
 
     @property
@@ -65,7 +66,7 @@ class Send:
     @property
     def outstanding(self) -> int:
         """Records that are not yet acknowledged, failed or made into dead letters."""
-        return self.count - self.acknowledged - self.total_failed - self.rejected
+        return self.count - self.acknowledged - self.total_failed - self.dead_letters
 
     @property
     def is_complete(self) -> bool:
@@ -96,8 +97,10 @@ class IncompleteSends:
         self._clock = clock
         #: when the first send of the current report began
         self._began_at: float | None = None
-        #: requests that the client repeated since its creation: until now; until the last report
-        self._retried_requests = self._retried_before = 0
+        #: requests that the client has repeated since its creation
+        self._retried_requests = 0
+        #: those until the last report
+        self._retried_before = 0
         self._ids = count(1)
         self._incomplete: dict[int, Send] = {}
         #: by send
@@ -120,7 +123,7 @@ class IncompleteSends:
         return self.admit_unbounded(records) if self._has_room(records) else None
 
     def admit_unbounded(self, records: RecordColumns) -> Send:
-        """Begin a send whose Arrow batch is buffered already, whether there is room or not."""
+        """Begin a send, whether there is room or not; as dead letters do."""
         if self._began_at is None:
             self._began_at = self._clock()
         send = Send(next(self._ids), records.topic, len(records))
@@ -144,17 +147,18 @@ class IncompleteSends:
         """The failed records themselves, of an incomplete send."""
         return self._records[failed.send_id].take(np.array(failed.positions, dtype=np.int64))
 
-    def reject(self, send: Send, rejected: RejectedRecords) -> None:
-        """Count records of the send that are dead letters now."""
-        send.rejected += len(rejected.records)
+    def replace_by_dead_letters(self, send: Send, rejected: RejectedRecords) -> None:
+        """Count records of the send as dead letters; they no longer count as sent."""
+        send.dead_letters += len(rejected.records)
         if rejected.records.timestamps_ms is not None:
-            send.rejected_rows.append(rejected.records.rows)
+            send.dead_letter_rows.append(rejected.records.rows)
         self.report.sent_records[send.topic] -= len(rejected.records)
         self.report.sent_bytes_by_topic[send.topic] -= rejected.records.total_bytes
         self.count_dead_letters(rejected)
-        self._complete(send)
+        self._remove_if_complete(send)
 
     def count_dead_letters(self, rejected: RejectedRecords) -> None:
+        """Report rows or records that are dead letters now."""
         topic = (rejected.topic or b"").decode(errors="backslashreplace")
         if rejected.topic is not None and not is_topic_name(topic):
             topic = FORBIDDEN_NAMES  # there may be as many as rows
@@ -179,7 +183,7 @@ class IncompleteSends:
             self.report.first_acknowledgement_seconds = self._clock() - self._began_at
         # Last: another thread may read the report of complete sends.
         for send in sends:
-            self._complete(send)
+            self._remove_if_complete(send)
         return ids_by_topic
 
     def fail(self, send: Send, failed: FailedRecords, too_large: TooLarge | None = None) -> None:
@@ -193,7 +197,7 @@ class IncompleteSends:
             self.report.possibly_persisted_records += failed.count
         elif failed.code in PURGE_ERRORS:
             self.report.unsent_records += failed.count
-        self._complete(send)
+        self._remove_if_complete(send)
 
     def update_statistics(self, statistics: Statistics) -> None:
         """Add the client's statistics to the report."""
@@ -202,11 +206,18 @@ class IncompleteSends:
         if statistics.round_trip_ms is not None:
             self.report.round_trip_ms = statistics.round_trip_ms
 
-    def outstanding(self) -> Iterator[FailedRecords]:
+    def outstanding(self) -> list[FailedRecords]:
         """Reports that fail the outstanding records, one per send."""
-        for send in self._incomplete.values():
-            code = ErrorCode.PURGE_INFLIGHT
-            yield FailedRecords(send.send_id, UNASSIGNED, code, True, send.outstanding)
+        return [
+            FailedRecords(
+                send.send_id,
+                UNASSIGNED,
+                ErrorCode.PURGE_INFLIGHT,
+                possibly_persisted=True,
+                count=send.outstanding,
+            )
+            for send in self._incomplete.values()
+        ]
 
     def collect_report(self) -> DeliveryReport:
         """The report of what happened since the last call; the next one begins empty."""
@@ -216,7 +227,7 @@ class IncompleteSends:
         self.first_failed = self._began_at = None
         return report
 
-    def _complete(self, send: Send) -> None:
+    def _remove_if_complete(self, send: Send) -> None:
         if not send.is_complete or send.send_id not in self._incomplete:
             return
         records = self._records.pop(send.send_id)
@@ -228,6 +239,7 @@ class IncompleteSends:
         self._batches[id(records.batch)] -= 1
         if not self._batches[id(records.batch)]:
             del self._batches[id(records.batch)]
+        # Last: it depends on whether other sends have records in the Arrow batch.
         self._buffered_bytes -= self._additional_bytes(records)
 
     def _note_oldest_timestamp(self, send: Send, records: RecordColumns) -> None:
@@ -236,8 +248,8 @@ class IncompleteSends:
         if times is None or send.failed:
             return
         is_written = times != TIMESTAMP.if_null
-        if send.rejected_rows:
-            is_written &= ~np.isin(records.rows, np.concatenate(send.rejected_rows))
+        if send.dead_letter_rows:
+            is_written &= ~np.isin(records.rows, np.concatenate(send.dead_letter_rows))
         if is_written.any():
             oldest_ms = int(times[is_written].min())
             self.report.oldest_timestamp_ms = smallest(self.report.oldest_timestamp_ms, oldest_ms)

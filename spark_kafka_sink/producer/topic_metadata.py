@@ -38,11 +38,11 @@ RECENT_SECONDS = 10.0
 class _Outcome(Enum):
     """What the latest answer means for the records that wait for a topic's metadata."""
 
-    UNDECIDED = auto()  # they fail when kafka.max.block.ms, their budget, is used up
-    FAILED = auto()  # forbidden or invalid: they fail now
-    # they become dead letters if an answer MISSING_TOPIC_SECONDS after the first says so too
-    MISSING = auto()
-    UNUSABLE = auto()  # they become dead letters now
+    WAIT = auto()  # they fail when kafka.max.block.ms, their budget, is used up
+    FAIL = auto()  # forbidden or invalid, and there is no topic for dead letters
+    # missing: they become dead letters if an answer MISSING_TOPIC_SECONDS later says so too
+    WAIT_FOR_ANOTHER = auto()
+    DEAD_LETTERS = auto()  # they become dead letters now
 
 
 @dataclass
@@ -51,11 +51,11 @@ class _Wait:
 
     since: float
     code: int = ErrorCode.NO_ERROR
-    outcome: _Outcome = _Outcome.UNDECIDED
+    outcome: _Outcome = _Outcome.WAIT
 
     @property
     def ends_in_dead_letters(self) -> bool:
-        return self.outcome in (_Outcome.MISSING, _Outcome.UNUSABLE)
+        return self.outcome in (_Outcome.WAIT_FOR_ANOTHER, _Outcome.DEAD_LETTERS)
 
 
 class MetadataWaits:
@@ -91,13 +91,13 @@ class MetadataWaits:
 
     def clear_error(self, topic: str) -> None:
         """The latest answer is no error."""
-        self._set(topic, ErrorCode.NO_ERROR, _Outcome.UNDECIDED)
+        self._set(topic, ErrorCode.NO_ERROR, _Outcome.WAIT)
 
     def note_silence(self, topic: str) -> None:
-        """The latest request got no answer: a missing topic is undecided again."""
+        """The latest request got no answer: a topic is no longer known to be missing."""
         wait = self._waits.get(topic)
-        if wait is not None and wait.outcome is _Outcome.MISSING:
-            wait.outcome = _Outcome.UNDECIDED
+        if wait is not None and wait.outcome is _Outcome.WAIT_FOR_ANOTHER:
+            wait.outcome = _Outcome.WAIT
 
     def set_error(self, topic: str, error: TopicError) -> None:
         """The latest answer is an error."""
@@ -107,12 +107,12 @@ class MetadataWaits:
         is_final = error.code in NON_RETRIABLE_TOPIC_ERRORS
         has_dead_letters = self._dead_letter_topic not in (None, topic)
         if is_final:
-            return _Outcome.UNUSABLE if has_dead_letters else _Outcome.FAILED
+            return _Outcome.DEAD_LETTERS if has_dead_letters else _Outcome.FAIL
         if error.missing_since is None or not has_dead_letters:
-            return _Outcome.UNDECIDED
+            return _Outcome.WAIT
         if self._clock() - error.missing_since < MISSING_TOPIC_SECONDS:
-            return _Outcome.MISSING
-        return _Outcome.UNUSABLE
+            return _Outcome.WAIT_FOR_ANOTHER
+        return _Outcome.DEAD_LETTERS
 
     def _set(self, topic: str, code: int, outcome: _Outcome) -> None:
         wait = self._waits.get(topic)
@@ -121,9 +121,9 @@ class MetadataWaits:
         wait.code, wait.outcome = code, outcome
         self._failed.pop(topic, None)
         self._unusable.pop(topic, None)
-        if outcome is _Outcome.FAILED:
+        if outcome is _Outcome.FAIL:
             self._failed[topic] = None
-        elif outcome is _Outcome.UNUSABLE:
+        elif outcome is _Outcome.DEAD_LETTERS:
             self._unusable[topic] = None
 
     def unusable(self) -> list[tuple[str, int]]:
@@ -137,7 +137,7 @@ class MetadataWaits:
     def first_failure(
         self, budget_seconds: float, topic: str | None = None
     ) -> tuple[str, int] | None:
-        """A topic that has failed, with its latest error, else None.
+        """The topic to fail for, with its latest error, or None.
 
         The first one with a non-retriable error, else the one that has waited longest, if it has
         waited for ``budget_seconds``. A topic whose records become dead letters never fails. With
@@ -151,7 +151,7 @@ class MetadataWaits:
         if topic is None or wait is None or wait.ends_in_dead_letters:
             return None
         is_overdue = self._clock() - wait.since >= budget_seconds
-        return (topic, wait.code) if is_overdue or wait.outcome is _Outcome.FAILED else None
+        return (topic, wait.code) if is_overdue or wait.outcome is _Outcome.FAIL else None
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ class TopicMetadata:
         self._rack = rack
         self._topics: dict[str, TopicState] = {}
         self.waits = MetadataWaits(clock, dead_letter_topic)
-        #: topics whose limits to request with the next fetch, unless they have no metadata then, or
-        #: a request is in flight
+        #: topics whose limits the next fetch requests; it drops those without metadata, and those
+        #: with a request in flight, since their answers add them again if needed
         self._limits_due: set[str] = set()
         self._next_scan_at = 0.0
 
@@ -223,7 +223,7 @@ class TopicMetadata:
     def await_metadata(self, topic: str) -> None:
         """Records were buffered for the topic: their budget starts unless it has metadata."""
         state = self._use(topic)
-        if self._is_known(state) or topic in self.waits:
+        if self._has_all_needed(state) or topic in self.waits:
             return
         if isinstance(state.metadata, TopicError):
             # The answer is from before these records, and may be outdated, so it decides nothing.
@@ -239,7 +239,7 @@ class TopicMetadata:
         self._use(topic)
         self.waits.stop(topic)
 
-    def acknowledged(self, topic: str) -> None:
+    def on_acknowledged(self, topic: str) -> None:
         """Records were acknowledged: if they were delegated, the client has found metadata."""
         if topic in self.waits and self._topics[topic].is_delegated:
             self.waits.stop(topic)
@@ -247,7 +247,7 @@ class TopicMetadata:
     # --- what the brokers answer ------------------------------------------------------------------
 
     def request_update(self, topic: str) -> None:
-        """Mark the topic's metadata as stale."""
+        """Mark the topic's metadata as stale; the next scan requests it."""
         state = self._topics.get(topic)
         if state is None:
             return
@@ -255,7 +255,7 @@ class TopicMetadata:
             state.metadata = replace(state.metadata, is_stale=True)
         self._next_scan_at = 0.0
 
-    def await_answer(self, topic: str) -> None:
+    def on_client_lost_topic(self, topic: str) -> None:
         """The client says that the topic is missing: its records wait for the next answer.
 
         The client may say so for some seconds after an answer that it is there, so the next request
@@ -287,7 +287,7 @@ class TopicMetadata:
             return
         state.metadata = TopicError(answer.code, self._missing_since(answer.code, state))
         if is_in_use:
-            self.waits.start(answer.topic)
+            self.waits.start(answer.topic)  # for records that the client has, too
         self.waits.set_error(answer.topic, state.metadata)
         self._back_off(state)
 
@@ -306,7 +306,7 @@ class TopicMetadata:
         state.metadata = Metadata(partitions, self._clock(), is_stale=not is_complete)
         state.is_delegated = False
         self.waits.clear_error(answer.topic)
-        if self._is_known(state):
+        if self._has_all_needed(state):
             self.waits.stop(answer.topic)
         if not self._is_sendable(state):
             self._limits_due.add(answer.topic)
@@ -356,6 +356,7 @@ class TopicMetadata:
         state = self._use(topic)
         max_batch_bytes = min(max_batch_bytes, _max_batch_bytes(state.limits))
         if isinstance(state.limits, UnreadableLimits) and self._is_recent(state.limits):
+            # The brokers did not say them just now, so they are not asked again.
             state.limits = replace(state.limits, max_batch_bytes=max_batch_bytes)
             return
         state.limits = ExpiredLimits(max_batch_bytes)
@@ -388,7 +389,7 @@ class TopicMetadata:
             state = self._topics[topic]
             state.request = state.request.sent()
         self._limits_due.update(
-            topic for topic, s in self._topics.items() if self._have_limits_aged(s, now)
+            topic for topic, s in self._topics.items() if self._are_limits_due_by_age(s, now)
         )
         half_age = self._lifetime.max_age_seconds / 2
         pause = min(_SCAN_SECONDS, half_age / 2, self._lifetime.evict_seconds / 2)
@@ -468,16 +469,16 @@ class TopicMetadata:
 
     # --- the table --------------------------------------------------------------------------------
 
-    def _is_known(self, state: TopicState) -> bool:
+    def _has_all_needed(self, state: TopicState) -> bool:
         """Whether the topic has all that its records wait for; limits may have expired."""
         has_limits = not self._needs_limits or not isinstance(state.limits, NoLimits)
         return isinstance(state.metadata, Metadata) and has_limits
 
     def _is_sendable(self, state: TopicState) -> bool:
-        """Whether it is known, and its records do not wait for newer limits."""
-        return self._is_known(state) and not isinstance(state.limits, ExpiredLimits)
+        """Whether the topic has all that is needed, and no records wait for newer limits."""
+        return self._has_all_needed(state) and not isinstance(state.limits, ExpiredLimits)
 
-    def _have_limits_aged(self, state: TopicState, now: float) -> bool:
+    def _are_limits_due_by_age(self, state: TopicState, now: float) -> bool:
         if not isinstance(state.limits, (KnownLimits, UnreadableLimits)):
             return False
         return now - state.limits.refreshed_at >= self._lifetime.max_age_seconds

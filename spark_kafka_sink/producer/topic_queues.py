@@ -25,39 +25,45 @@ from spark_kafka_sink.records.partitioner import (
 
 @dataclass
 class _TopicQueue:
-    """The chunks of one topic that wait here; retries come first."""
+    """The chunks of one topic that wait here; those to be sent again come first."""
 
-    retries: list[Chunk] = field(default_factory=list)
+    resends: list[Chunk] = field(default_factory=list)
     chunks: deque[Chunk] = field(default_factory=deque)
 
     def __bool__(self) -> bool:
-        return bool(self.retries or self.chunks)
+        return bool(self.resends or self.chunks)
 
     def __iter__(self) -> Iterator[Chunk]:
-        yield from self.retries
+        yield from self.resends
         yield from self.chunks
 
     @property
     def first(self) -> Chunk:
-        return self.retries[0] if self.retries else self.chunks[0]
+        return self.resends[0] if self.resends else self.chunks[0]
+
+    def pop_first(self) -> None:
+        if self.resends:
+            del self.resends[0]
+        else:
+            self.chunks.popleft()
 
     def replace_first(self, parts: Sequence[Chunk]) -> None:
         """Replace the first chunk with its parts, in their order."""
-        if self.retries:
-            del self.retries[0]
-            for part in parts:
-                self.add_retry(part)
-        else:
-            self.chunks.popleft()
+        is_resend = bool(self.resends)
+        self.pop_first()
+        if not is_resend:
             self.chunks.extendleft(reversed(parts))
+            return
+        for part in parts:
+            self.add_resend(part)
 
-    def add_retry(self, chunk: Chunk) -> None:
-        insort(self.retries, chunk, key=lambda retry: retry.order)
+    def add_resend(self, chunk: Chunk) -> None:
+        insort(self.resends, chunk, key=lambda resend: resend.order)
 
 
 @dataclass(frozen=True)
 class _Drain:
-    """Passing on records of one topic; ``pauses`` end with it."""
+    """What one drain of a topic works with; ``pauses`` end with it."""
 
     topic: str
     queue: _TopicQueue
@@ -67,11 +73,11 @@ class _Drain:
 
 
 class TopicQueues:
-    """Keeps a topic's sends in order, and the records that cannot be sent yet.
+    """Holds records that cannot be sent yet, and keeps each topic's sends in order.
 
     The client would accept those of topics without metadata too, but would then request metadata
-    topic by topic. How much of a topic may be with the client at once, ``batch_gate`` says. No
-    method waits. They return the records that were rejected.
+    topic by topic. ``batch_gate`` decides how much of a topic is enqueued at once. No method waits;
+    those that drain or drop records return the failed ones.
     """
 
     def __init__(
@@ -86,8 +92,10 @@ class TopicQueues:
         self._partitioner = partitioner
         self._gate = gate
         self._queues: defaultdict[str, _TopicQueue] = defaultdict(_TopicQueue)
-        #: topics to drain; True: once the client has reported what it has of them
-        self._due: dict[str, bool] = {}
+        #: topics to drain, in this order; those that wait for metadata or limits are not among them
+        self._due: dict[str, None] = {}
+        #: of them, those to drain once the client has reported what it has of them
+        self._await_reports: set[str] = set()
 
     def __bool__(self) -> bool:
         """Whether records wait here."""
@@ -96,23 +104,24 @@ class TopicQueues:
     @property
     def awaits_reports(self) -> bool:
         """Whether some of them have metadata, but wait until earlier ones are reported."""
-        return any(self._due.values())
+        return bool(self._await_reports)
 
     def append(self, send: Send, records: RecordColumns) -> None:
         """Append the records to the queue of their topic."""
         self._queues[send.topic].chunks.append(Chunk(send, unpartitioned(records)))
-        self._due.setdefault(send.topic, False)
+        self._due.setdefault(send.topic)
 
-    def add_retries(self, retries: Iterable[Chunk]) -> None:
-        """Add rejected records again, to be sent before all later ones of their topic."""
-        for retry in retries:
-            self._queues[retry.send.topic].add_retry(retry)
-            self._due.setdefault(retry.send.topic, False)
+    def add_resends(self, resends: Iterable[Chunk]) -> None:
+        """Add rejected records, to be sent again before all later ones of their topic."""
+        for resend in resends:
+            self._queues[resend.send.topic].add_resend(resend)
+            self._due.setdefault(resend.send.topic)
 
     def on_metadata_change(self, topic: str) -> None:
-        """Try the topic's waiting records again: new limits may have opened it, too."""
+        """Let the topic's waiting records be drained again; new limits may have opened it, too."""
         if topic in self._queues:
-            self._due[topic] = False
+            self._due.setdefault(topic)
+            self._await_reports.discard(topic)
 
     def forget(self, topics: Iterable[str]) -> None:
         """Forget evicted topics, which have no records here."""
@@ -120,46 +129,50 @@ class TopicQueues:
         self._gate.forget(topics)
 
     def drain_all(self) -> list[FailedRecords]:
-        """Pass on all records that may be sent now."""
+        """Enqueue all records that may be sent now."""
         return [failed for topic in list(self._due) for failed in self.drain(topic)]
 
     def drain(self, topic: str) -> list[FailedRecords]:
-        """Pass on the records of the topic that may be sent now."""
+        """Enqueue the records of a topic, which has some, that may be sent now."""
         has_unreported = self._client.has_unreported(topic)
-        if has_unreported and self._due[topic]:
+        if has_unreported and topic in self._await_reports:
             return []
+        self._await_reports.discard(topic)
         sendable, queue = self._topics.sendable(topic), self._queues[topic]
         if sendable is None:
-            del self._due[topic]
+            self._due.pop(topic, None)
             return []
         if not has_unreported:
-            self._gate.on_all_reported(topic, has_retries=bool(queue.retries))
+            self._gate.on_all_reported(topic, has_resends=bool(queue.resends))
         quota = self._gate.quota(topic, sendable, has_unreported=has_unreported)
         with ExitStack() as pauses:
             drain = _Drain(topic, queue, sendable, quota, pauses)
-            rejected = self._pass_retries(drain) if queue.retries else self._pass_chunks(drain)
-        self._due[topic] = self._client.has_unreported(topic)
+            rejected = self._enqueue_again(drain) if queue.resends else self._enqueue_chunks(drain)
         if not queue:
-            del self._queues[topic], self._due[topic]
+            del self._queues[topic]
+            self._due.pop(topic, None)
+        elif self._client.has_unreported(topic):
+            self._await_reports.add(topic)
         return rejected
 
-    def _pass_retries(self, drain: _Drain) -> list[FailedRecords]:
-        """Pass on the first retry of each partition."""
+    def _enqueue_again(self, drain: _Drain) -> list[FailedRecords]:
+        """Enqueue the first chunk of each partition that is to be sent again."""
         queue = drain.queue
         rejected: list[FailedRecords] = []
         begun: set[int] = set()
-        while queue.retries and drain.quota.bytes_left and not _is_missing(rejected):
+        while queue.resends and drain.quota.bytes_left > 0 and not _is_missing(rejected):
             queue.replace_first(self._gate.split(queue.first, drain.quota))
-            partition = int(queue.first.partitioned.partitions[0])
-            # The client chooses the partition of an unassigned one: it may be any.
-            if begun & {partition, UNASSIGNED} or (begun and partition == UNASSIGNED):
+            # Such a chunk has one partition. If it is not assigned, the client may choose any.
+            (partition,) = queue.first.partitioned.partitions.tolist()
+            is_unclear = UNASSIGNED in begun or partition == UNASSIGNED
+            if begun and (is_unclear or partition in begun):
                 break
             begun.add(partition)
-            rejected += self._pass_first(drain)
+            rejected += self._enqueue_first(drain)
         return rejected
 
-    def _pass_chunks(self, drain: _Drain) -> list[FailedRecords]:
-        """Pass on chunks until the quota is used up."""
+    def _enqueue_chunks(self, drain: _Drain) -> list[FailedRecords]:
+        """Enqueue chunks until the quota is used up."""
         queue, quota = drain.queue, drain.quota
         rejected: list[FailedRecords] = []
         while queue.chunks and quota.bytes_left > 0 and not _is_missing(rejected):
@@ -170,21 +183,20 @@ class TopicQueues:
                     self._topics.hold_for_new_limits(drain.topic)
                     break
                 rejected += checked.rejected
-                queue.replace_first(checked.good)
-                if not checked.good:
+                if checked.good is None:
+                    queue.pop_first()
                     continue
+                queue.replace_first([checked.good])
             queue.replace_first(self._gate.split(queue.first, quota))
             quota.bytes_left -= queue.first.largest_batch_bytes
             if quota.bytes_left >= 0:
-                rejected += self._pass_first(drain)
+                rejected += self._enqueue_first(drain)
         return rejected
 
-    def _pass_first(self, drain: _Drain) -> list[FailedRecords]:
-        """Pass the first chunk to the client; returns what the client rejects."""
+    def _enqueue_first(self, drain: _Drain) -> list[FailedRecords]:
+        """Enqueue the first chunk with the client; returns what the client rejects."""
         chunk, quota = drain.queue.first, drain.quota
-        was_splittable = quota.splittable_bytes >= 0
-        quota.splittable_bytes -= chunk.largest_batch_bytes
-        if was_splittable and quota.splittable_bytes < 0:
+        if quota.use_splittable(chunk):
             self._topics.request_limits(drain.topic)
             drain.pauses.enter_context(
                 self._client.paused(drain.topic, range(drain.sendable.partitions.count))
@@ -192,28 +204,30 @@ class TopicQueues:
         rejected: defaultdict[int, list[int]] = defaultdict(list)
         for position, code in self._client.enqueue(chunk.partitioned, chunk.send.send_id):
             rejected[code].append(position)
-        drain.queue.replace_first([])
+        drain.queue.pop_first()
         self._gate.on_enqueued(chunk, quota)
         if rejected:
             self._gate.on_failed(drain.topic)
         return [_failed(chunk, code, sorted(some)) for code, some in rejected.items()]
 
     def _assigned(self, chunk: Chunk, partitions: TopicPartitions) -> Chunk:
-        """The chunk with a partition for each record, as far as their number is known.
+        """Assign a partition to each record, if their number is known.
 
-        What was left to the client, and has not reached it, is done again with known partitions.
+        Records that were left to the client's partitioner, but not enqueued, are assigned again.
         """
         before = chunk.partitioned
+        # While others of the topic are on their way, records have fewer, larger shares.
         follows_others = self._client.has_unreported(chunk.send.topic)
         after = self._partitioner.partition(
             before.records, partitions, follows_others=follows_others
         )
         return Chunk(chunk.send, replace(after, positions=before.positions[after.positions]))
 
-    def reject(self, topic: str, code: int) -> list[FailedRecords]:
+    def fail_topic(self, topic: str, code: int) -> list[FailedRecords]:
         """Drop all records of a topic that cannot be written to."""
         queue = self._queues.pop(topic, _TopicQueue())
         self._due.pop(topic, None)
+        self._await_reports.discard(topic)
         return [_failed(chunk, code, chunk.partitioned.positions.tolist()) for chunk in queue]
 
     def fail_all(self) -> list[FailedRecords]:
@@ -221,6 +235,7 @@ class TopicQueues:
         chunks = [chunk for queue in self._queues.values() for chunk in queue]
         self._queues.clear()
         self._due.clear()
+        self._await_reports.clear()
         return [_failed(chunk, ErrorCode.PURGE_QUEUE) for chunk in chunks]
 
 
@@ -232,4 +247,11 @@ def _is_missing(rejected: Sequence[FailedRecords]) -> bool:
 def _failed(chunk: Chunk, code: int, positions: Sequence[int] = ()) -> FailedRecords:
     """Records of the chunk that failed: those at the positions of their send, or all of them."""
     count = len(positions) or len(chunk)
-    return FailedRecords(chunk.send.send_id, UNASSIGNED, code, False, count, tuple(positions))
+    return FailedRecords(
+        chunk.send.send_id,
+        UNASSIGNED,
+        code,
+        possibly_persisted=False,
+        count=count,
+        positions=tuple(positions),
+    )

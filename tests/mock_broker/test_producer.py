@@ -483,7 +483,7 @@ def test_with_dead_letters_the_records_of_a_topic_that_vanishes_for_a_while_keep
     p.send(some(values[40:70]))
     cluster.set_topic_error("two", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     p._engine.topics.request_update("two")
-    wait_until(lambda: p.poll() or p._engine.has_buffered_records)
+    wait_until(lambda: p.poll() or p._engine.has_waiting_records)
     p.send(some(values[70:]))
     cluster.set_topic_error("two", 0)
     p.flush(20)

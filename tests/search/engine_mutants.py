@@ -49,13 +49,13 @@ MUTANTS = {
     # --- which records are bad -------------------------------------------------------------------
     "takes a send's only record for alone in its batch": Mutant(
         _GATE,
-        "return failed.count > 1 or record not in self._alone[topic]",
+        "return failed.count > 1 or record not in self._alone.get(topic, ())",
         "return failed.count > 1",
     ),
     "never finds the bad record of a batch": Mutant(
         _GATE,
-        "middle = count // 2 if failed.code in BATCH_ERRORS else 0",
-        "middle = 0",
+        "if failed.code in BATCH_ERRORS and count > 1:",
+        "if False:",
     ),
     "fails all records of a batch whose bad ones are named": Mutant(
         _GATE,
@@ -83,11 +83,11 @@ MUTANTS = {
         "if not (state.is_delegated or isinstance(state.metadata, Metadata)):",
     ),
     # --- order -----------------------------------------------------------------------------------
-    "does not mute a topic": Mutant(_GATE, "        self._muted.add(topic)\n", ""),
+    "does not resend before others": Mutant(_GATE, "        self._resending.add(topic)\n", ""),
     "does not hold batches together": Mutant(
         _QUEUES,
-        "if was_splittable and quota.splittable_bytes < 0:",
-        "if False:",
+        "if quota.use_splittable(chunk):",
+        "if quota.use_splittable(chunk) and False:",
     ),
     "lets batches of a delegated topic be divided": Mutant(
         _GATE, "sendable.partitions == UNKNOWN_PARTITIONS:", "False:"
@@ -105,18 +105,18 @@ MUTANTS = {
         "        if rejected:\n            self._gate.on_failed(drain.topic)\n",
         "",
     ),
-    "lets small retries be divided": Mutant(
+    "lets small resends be divided": Mutant(
         _GATE,
         "return Quota(state, 0 if has_unreported else sys.maxsize, 0, most)",
-        "return Quota(state, 0 if has_unreported else sys.maxsize, _LIKELY_BYTES, most)",
+        "return Quota(state, 0 if has_unreported else sys.maxsize, _INITIAL_BYTES, most)",
     ),
-    "sends retries behind others that are not reported": Mutant(
+    "resends behind others that are not reported": Mutant(
         _GATE,
         "return Quota(state, 0 if has_unreported else sys.maxsize, 0, most)",
         "return Quota(state, sys.maxsize, 0, most)",
     ),
     "repeats records backwards": Mutant(
-        _QUEUES, "key=lambda retry: retry.order", "key=lambda retry: -retry.order[1]"
+        _QUEUES, "key=lambda resend: resend.order", "key=lambda resend: -resend.order[1]"
     ),
     "turns the parts of a send around": Mutant(
         _QUEUES, "self.chunks.extendleft(reversed(parts))", "self.chunks.extendleft(parts)"
@@ -127,16 +127,11 @@ MUTANTS = {
     # --- topics ----------------------------------------------------------------------------------
     "fails records of a missing topic at once": Mutant(
         _ENGINE,
-        "is_retried = queue is not None and queue.accepts(send.topic, failed)",
-        "is_retried = False",
+        "is_sent_again = dead_letters is not None and dead_letters.accepts(send.topic, failed)",
+        "is_sent_again = False",
     ),
     "sends again what may be stored": Mutant(
-        _ENGINE, "if is_retried and not failed.possibly_persisted:", "if is_retried:"
-    ),
-    "keeps a partition that has gone": Mutant(
-        _GATE,
-        "UNASSIGNED if failed.code in MISSING_ERRORS else failed.partition",
-        "failed.partition",
+        _ENGINE, "if is_sent_again and not failed.possibly_persisted:", "if is_sent_again:"
     ),
     "puts keys into other partitions": Mutant(
         "records/partitioner.py",
@@ -151,7 +146,7 @@ MUTANTS = {
         _SENDS, "if self._has_room(records) else None", "if True else None"
     ),
     "forgets what is unreported at the end": Mutant(
-        _ENGINE, "self._on_unreported_failures(list(self.sends.outstanding()))", "pass"
+        _ENGINE, "self._on_local_failures(self.sends.outstanding())", "pass"
     ),
     "counts records that fail twice": Mutant(
         _SENDS,

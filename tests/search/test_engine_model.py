@@ -323,11 +323,16 @@ class Programs(RuleBasedStateMachine):
         is_noticed=st.booleans(),
     )
     def change_topic(self, topic, change, is_noticed):
-        state, places = self.topics[topic], []
-        if is_noticed:  # by the client, and by what it has in flight
-            places = [place for place in self.client.places if place[0] == topic]
+        places = [place for place in self.client.places if place[0] == topic and is_noticed]
         for place in places:
             self.client.transmit(*place)
+        self.apply(change, topic, self.topics[topic])
+        if is_noticed:  # by the client, and by what it has in flight
+            self.learn(topic)
+        for place in places:
+            self.client.answer(*place)
+
+    def apply(self, change, topic, state):
         if change == "grow" and state.partitions < 4:
             state.partitions += 1
         elif change == "shrink" and state.partitions > 1:
@@ -344,10 +349,6 @@ class Programs(RuleBasedStateMachine):
         elif self.random.random() < 0.3:  # excuses all of its records
             state.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         self.counts[topic].add(state.partitions)
-        if is_noticed:
-            self.learn(topic)
-        for place in places:
-            self.client.answer(*place)
 
     @precondition(lambda self: self.faults == "all")
     @rule(place=st.integers(0, 20))
@@ -479,7 +480,7 @@ class Programs(RuleBasedStateMachine):
         assert sends._buffered_bytes == 0
         for sent in self.sent.values():
             send = sent.send
-            counts = send.acknowledged, send.total_failed, send.rejected
+            counts = send.acknowledged, send.total_failed, send.dead_letters
             assert sum(counts) == send.count, counts
         report = sends.report
         for topic in self.topics:

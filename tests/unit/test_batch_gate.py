@@ -271,6 +271,21 @@ def test_the_only_record_of_its_send_in_a_rejected_batch_is_sent_again_alone(eng
     assert large.failed == {(0, code): 1}
 
 
+def test_a_small_share_of_a_rejected_batch_does_not_keep_later_batches_small(engine):
+    """Nobody may read the topic's limits, so only the batch that was rejected hints at them."""
+    engine.prefetch(["t"])
+    engine.answer(described())
+    small, large = (engine.send_values("t", ["v" * size]) for size in (100, 95_000))
+    engine.client.positions.clear()
+    engine.client.unreported["t"] -= 2
+    engine.answer(*(reported(s.send_id, 0, TOO_LARGE, 1, (0,)) for s in (small, large)))
+    engine.answer(limits(FORBIDDEN))
+    engine.report(small, [0])
+    engine.report(large, [0], TOO_LARGE)
+    later = engine.send_values("t", ["v" * 100] * 100)
+    assert sent(engine, later) == [list(range(100))]
+
+
 # --- with a topic for dead letters ----------------------------------------------------------------
 
 
@@ -313,7 +328,7 @@ def test_a_record_that_was_too_large_alone_says_nothing_about_larger_batches():
     engine.answer(ConfigurationDescription("t", ErrorCode.REQUEST_TIMED_OUT, {}))
     engine.report(large, [0], ErrorCode.MSG_SIZE_TOO_LARGE)
     engine.answer(ConfigurationDescription("t", ErrorCode.REQUEST_TIMED_OUT, {}))
-    engine.report(large, [0], ErrorCode.MSG_SIZE_TOO_LARGE)  # as a retry of its own
+    engine.report(large, [0], ErrorCode.MSG_SIZE_TOO_LARGE)  # as a resend of its own
     engine.know(DLQ)
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
     engine.client.positions.clear()

@@ -92,7 +92,7 @@ def test_a_topic_that_was_missing_long_enough_is_asked_for_once_more(engine):
     engine.clock.now += MISSING_TOPIC_SECONDS
     engine.answer(missing)
     second = engine.send_values("t", ["b"])
-    assert not second.rejected
+    assert not second.dead_letters
     engine.answer(missing)
     assert engine.dead == {("t", "UNKNOWN_TOPIC_OR_PART"): 2}
     third = engine.send_values("t", ["c"])

@@ -39,7 +39,7 @@ def test_records_without_metadata_are_accepted_and_leave_when_it_arrives(engine)
     assert engine.client.requests[0][0] == ["t"]
     engine.answer(known())
     assert engine.sent(request) == [0, 1, 2]
-    assert not engine.has_buffered_records
+    assert not engine.has_waiting_records
 
 
 def test_records_of_a_topic_with_metadata_leave_at_once(engine):
@@ -179,7 +179,7 @@ def test_records_that_await_metadata_fail_as_unsent_when_all_are_dropped(engine)
     engine.abort()
     assert request.is_complete
     assert engine.sends.report.unsent_records == 3
-    assert not engine.has_buffered_records
+    assert not engine.has_waiting_records
 
 
 # --- many topics: what a send costs must not depend on their number -------------------------------
@@ -190,7 +190,7 @@ def test_an_empty_send_is_complete_at_once_even_if_its_topic_is_missing(engine):
     request = engine.send(records)
     engine.answer(unknown())
     assert request.is_complete
-    assert not engine.has_buffered_records
+    assert not engine.has_waiting_records
     assert not engine.sends
 
 
@@ -260,7 +260,7 @@ def test_answers_about_many_topics_do_not_look_through_all_of_them_each_time(cou
         send(counted, topic)
     for topic in MANY:
         counted.know(topic)
-    assert not counted.has_buffered_records
+    assert not counted.has_waiting_records
     assert_few_steps()
 
 

@@ -85,7 +85,7 @@ def test_the_timestamps_of_failed_records_and_dead_letters_are_not_reported(send
     records = sends.records(
         FailedRecords(send.send_id, 0, ErrorCode.INVALID_TIMESTAMP, False, 2, (0, 2))
     )
-    sends.reject(send, RejectedRecords(records, "INVALID_TIMESTAMP", "", b"t"))
+    sends.replace_by_dead_letters(send, RejectedRecords(records, "INVALID_TIMESTAMP", "", b"t"))
     acknowledge(sends, send)
     assert sends.collect_report().oldest_timestamp_ms == 5000
 

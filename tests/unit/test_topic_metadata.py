@@ -192,10 +192,10 @@ def test_sent_records_wait_for_metadata_when_their_topic_vanishes(topics, clock)
 
 def test_acknowledged_records_end_the_wait_only_of_a_delegated_topic(topics):
     topics.buffer("a")
-    topics.acknowledged("a")
+    topics.on_acknowledged("a")
     assert topics.waits.first_failure(0) == ("a", 0)
     topics.delegate_to_client("a")
-    topics.acknowledged("a")
+    topics.on_acknowledged("a")
     assert topics.waits.first_failure(0) is None
 
 
