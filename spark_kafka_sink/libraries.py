@@ -102,7 +102,7 @@ def _explained(error: Exception, package: str, extra: str) -> KafkaSinkError:
     if is_missing or (missing is not None and extra and not _other_build(folders)):
         wanted = f"'spark-kafka-sink[{extra}]'" if extra else name
         return LibraryUnavailable(
-            f"the package {name} is not installed in this Python ({text}): run "
+            f"the package {name} is not installed for {sys.executable} ({text}): run "
             f"pip install {wanted} {_EVERYWHERE}"
         )
     return not_loadable(package, text)

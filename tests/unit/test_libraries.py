@@ -130,7 +130,10 @@ def test_the_sinks_own_errors_pass():
     [
         ("authlib", r"authlib is not installed .* pip install 'spark-kafka-sink\[registry\]'"),
         ("pyspark", r"pyspark is not installed .* pip install 'spark-kafka-sink\[spark\]'"),
-        ("numpy", "the package numpy is not installed .* pip install numpy on the driver"),
+        (
+            "numpy",
+            f"numpy is not installed for {sys.executable} .* pip install numpy on",
+        ),
         ("resource", r'Windows is not supported.*format\("kafka-nb"\)'),
     ],
 )
