@@ -10,10 +10,10 @@ import numpy.typing as npt
 from spark_kafka_sink.records.columns import BytesColumn, RecordColumns
 from spark_kafka_sink.records.partitioner import PartitionedRecords
 
-#: of a batch without records
+#: the size of a batch without records
 BATCH_OVERHEAD_BYTES = 61
-# The most bytes that a record needs in addition if it is not the first of its batch: for larger
-# deltas of offset and timestamp.
+# A record that is not the first of its batch may need so many bytes more, for larger deltas of
+# offset and timestamp.
 _LATER_RECORD_BYTES = 12
 _MAX_RECORD_OVERHEAD_BYTES = 4 + 3 * 5  # attributes, deltas and number of headers; three lengths
 _MIN_RECORD_OVERHEAD_BYTES = 4 + 3 * 1

@@ -28,9 +28,9 @@ from spark_kafka_sink.schemas.json.tree import (
 )
 
 _NAMES = "propertyNames"
-#: that rows may choose among, and that are tried: several anyOf in one allOf multiply
+#: how many rows may choose among, and how many are tried: several anyOf in one allOf multiply
 _MAX_ALTERNATIVES, _MAX_COMBINATIONS = 64, 4096
-#: of a map, whose keys rules of the schema are for
+#: how many keys of a map are remembered, if the schema has rules for keys
 _CACHED_KEYS = 4096
 _SPARK_TYPES = {
     "boolean": "boolean",
