@@ -92,7 +92,7 @@ def split_to_fit(
 ) -> list[tuple[PartitionedRecords, int]]:
     """Parts with at most one batch of that size per partition; a too large record is alone.
 
-    Each with the size of its largest batch, at most that size.
+    Each comes with the size of its largest batch, which is at most that size.
     """
     most = largest_partition_bytes(partitioned, max_batch_bytes)
     if most <= max_batch_bytes:

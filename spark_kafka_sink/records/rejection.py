@@ -18,7 +18,7 @@ from spark_kafka_sink.records.columns import RecordColumns, containing_rows
 class Origin:
     """The task that a row comes from, as its dead letter and its transaction name it.
 
-    None: unknown. ``stage``: names the task's stage, and no other one.
+    None means unknown. ``stage`` names the task's stage, and no other one.
     """
 
     query_id: str | None = None

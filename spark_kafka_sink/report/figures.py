@@ -106,16 +106,17 @@ class Kind(Enum):
 class Figure:
     """An entry of the table.
 
-    ``meaning``: in docs/report_format.md and the schema. ``rule``: how it adds up; None: a sum of
-    tasks has the default, and an interval what its latest micro-batch has. ``nullable``: its value
-    may be None, as it is not known, or there is none; so is a new one. ``line``: its name on a
-    terminal and on the page of ``python -m spark_kafka_sink report``; without one, it is not shown.
-    ``one_of``: the only values. ``is_new``: reports of earlier releases lack it; then it is None.
+    ``part``: of a report's JSON; -1: it is not in there. ``meaning``: in docs/report_format.md and
+    the schema. ``rule``: how it adds up; None: a sum of tasks has the default, and an interval what
+    its latest micro-batch has. ``nullable``: its value may be None, as it is not known, or there is
+    none; so is a new one. ``line``: its name on a terminal and on the page of ``python -m
+    spark_kafka_sink report``; without one, it is not shown. ``one_of``: the only values.
+    ``is_new``: reports of earlier releases lack it; then it is None.
     """
 
     def __init__(
         self,
-        part: int = MICRO_BATCH,
+        part: int = -1,
         meaning: str = "",
         rule: Callable[[Any, Any], Any] | None = plus,
         *,
@@ -134,7 +135,10 @@ class Figure:
 def figure(
     *arguments: Any, default: Any = MISSING, default_factory: Any = MISSING, **named: Any
 ) -> Any:
-    """A field, and its entry, which has the other arguments; nullable if the default is None."""
+    """A field, and its entry, which gets the other arguments; nullable if the default is None.
+
+    Without a default, it is that of the kind: 0, an empty text, no counts.
+    """
     entry = Figure(*arguments, nullable=default is None, **named)
     if default is MISSING and default_factory is MISSING:
         default_factory = entry.kind.value
@@ -150,7 +154,7 @@ def figure(
 SUM = {"figure": Figure()}
 COUNTS = {"figure": Figure(kind=Kind.INTEGERS_BY_NAME)}
 MAXIMUM = {"figure": Figure(rule=largest)}
-LATEST = {"figure": Figure(rule=None)}
+NOT_ADDED = {"figure": Figure(rule=None)}
 
 
 def table(report: Any) -> dict[str, Figure]:

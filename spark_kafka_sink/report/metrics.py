@@ -79,7 +79,7 @@ def _figures(sources: Sequence[tuple[str, Exported]]) -> Callable[[BatchFigures]
 
 
 def _numbers(value: Any, labels: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Those of a figure: one, some by topic, or none if it is not known."""
+    """The numbers of a figure by their labels: one, some by topic, or none if it is not known."""
     if isinstance(value, Mapping):
         for name, part in value.items():
             yield from _numbers(part, (*labels, name))

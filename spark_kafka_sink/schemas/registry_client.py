@@ -219,7 +219,7 @@ class RegistryClient:
 
 @contextmanager
 def _naming_causes(options: RegistryOptions) -> Iterator[None]:
-    """Around the creation of the client; what it says about a setting becomes InvalidOption."""
+    """Raise InvalidOption for what the client says about a setting while it is created."""
     try:
         yield
     except KafkaSinkError:
@@ -389,7 +389,7 @@ def _proxy_source(registry: RegistryOptions) -> str:
 def _sink_error(
     error: Exception, registry: RegistryOptions, subject: str, not_found: Advice | None
 ) -> KafkaSinkError:
-    """RegistryUnavailable, RegistryRejected, SchemaIncompatible or SchemaNotFound."""
+    """The error as RegistryUnavailable, RegistryRejected, SchemaIncompatible or SchemaNotFound."""
     from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
     if isinstance(error, SchemaRegistryError):

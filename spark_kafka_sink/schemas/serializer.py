@@ -76,9 +76,9 @@ class ColumnSchema:
 
 @dataclass
 class Serializer:
-    """``known``: what the driver has resolved.
+    """Makes bytes of keys and values by their schemas. Can be pickled; a copy makes its encoders.
 
-    Picklable; where it runs, encoders are made, and ``folder`` is the application's, or None.
+    ``known``: what the driver has resolved. ``folder``: the application's where it runs, or None.
     """
 
     options: SerializationOptions
@@ -232,7 +232,7 @@ def id_header(schema: RegisteredSchema) -> bytes:
 
 @dataclass(frozen=True)
 class _TopicGroup:
-    """``rows`` (int64, ascending) of a topic; None: of rows without a valid one."""
+    """The ``rows`` (int64[], ascending) of a topic; ``topic`` None: they have no valid one."""
 
     topic: str | None
     rows: npt.NDArray[np.int64]
@@ -291,7 +291,7 @@ def _joined(groups: Sequence[_TopicGroup], parts: Sequence[pa.Array]) -> pa.Arra
 
 
 def replace_by_json(values: pa.Array, array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
-    """``values``, but in those rows what ``array`` has there, as JSON; null stays null."""
+    """The ``values``, with JSON of what ``array`` has in those rows instead; null stays null."""
     if not len(rows):
         return values
     mask = np.zeros(len(values), dtype=bool)

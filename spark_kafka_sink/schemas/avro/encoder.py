@@ -209,11 +209,10 @@ class _Compiler:
     def _match_fields(
         self, record: Record, names: Sequence[str], path: str
     ) -> list[tuple[Field, int | None]]:
-        """Each field of the record with the position of its name.
+        """Each field of the record with the position of its name in ``names``.
 
-        None: its default is written, or null if it has none.
-        A name is the same, an alias, or the same but for its case. Adds a sentence for each field
-        without a partner.
+        None: its default is written, or null if it has none. A name fits if it is the same, an
+        alias, or the same but for its case. Each field without a partner is a problem.
         """
         taken: dict[int, str] = {}
         partners: dict[str, int] = {}
@@ -411,7 +410,7 @@ def _positions(names: Sequence[str]) -> dict[str, list[int]]:
 def _best(fitting: Sequence[tuple[int, Writer]]) -> tuple[int, Writer]:
     """The index and writer of the branch that rejects values of the fewest fields.
 
-    Of several, the one that converts the fewest fields; of several, the first.
+    Among several, it is the one that converts the fewest fields; among these, the first.
     """
     return min(fitting, key=lambda branch: (*_losses(branch[1]), branch[0]))
 

@@ -41,7 +41,7 @@ def _reject(
 ) -> Mask | None:
     """Reject active rows, with the reason of each; returns the other active ones.
 
-    Of very many rows, most have the same reason.
+    If there are very many rows, most get the same reason.
     """
     if active is not None:
         is_bad = is_bad & active

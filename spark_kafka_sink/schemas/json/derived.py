@@ -72,7 +72,7 @@ def type_name(spark_type: Any) -> str:
 
 
 class _Derivation:
-    """``problems``: a sentence for each field that JSON cannot have."""
+    """Derives a schema. ``problems``: a sentence for each field that JSON cannot have."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from spark_kafka_sink.report.batch_figures import BatchFigures
-from spark_kafka_sink.report.figures import LATEST, SUM, Wait, added_up
+from spark_kafka_sink.report.figures import NOT_ADDED, SUM, Wait, added_up
 
 #: the components of the tasks' time, and their names
 COMPONENTS: Mapping[str, str] = {
@@ -27,8 +27,8 @@ class Interval(BatchFigures):
     Figures that cannot be added up are those of the last micro-batch.
     """
 
-    first: BatchFigures = field(metadata=LATEST)
-    last: BatchFigures = field(metadata=LATEST)
+    first: BatchFigures = field(metadata=NOT_ADDED)
+    last: BatchFigures = field(metadata=NOT_ADDED)
     micro_batches: int = field(metadata=SUM)
     failed_micro_batches: int = field(metadata=SUM)
     #: from the end of the previous micro-batch to the end of this one
