@@ -27,7 +27,7 @@ from spark_kafka_sink.errors import (
     MetadataTimeout,
     PartitionsChanged,
     ProducerClosed,
-    RegistryRefused,
+    RegistryRejected,
     RegistryUnavailable,
     ReplayDiffers,
     RowsIncomplete,
@@ -77,7 +77,7 @@ __all__ = [
     "MetadataTimeout",
     "PartitionsChanged",
     "ProducerClosed",
-    "RegistryRefused",
+    "RegistryRejected",
     "RegistryUnavailable",
     "ReplayDiffers",
     "RowsIncomplete",
@@ -115,7 +115,18 @@ _LAZY = {
 }
 
 
+#: former name -> present one
+_RENAMED = {"RegistryRefused": "RegistryRejected"}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        import warnings
+
+        new = _RENAMED[name]
+        message = f"{name} is now called {new}; the former name will be removed in 0.5"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return globals()[new]
     if name in _LAZY:
         # Python would turn an AttributeError of the module into "cannot import name".
         with importing():

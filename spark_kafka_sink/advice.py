@@ -468,18 +468,18 @@ class Advice(Enum):
     REGISTRY_TOKEN_REJECTED = (
         "The token endpoint rejects the client",
         "Correct schema.registry.bearer.auth.*",
-        "`no token for the login at the schema registry` (`RegistryRefused`)",
+        "`no token for the login at the schema registry` (`RegistryRejected`)",
     )
     REGISTRY_LOGIN_REJECTED = (
         "The user or the password is wrong, or the user lacks a right",
         "Correct schema.registry.basic.auth.user.info or schema.registry.bearer.auth.*, or grant "
         "the right to this user",
-        "`RegistryRefused`, HTTP 401 or 403",
+        "`RegistryRejected`, HTTP 401 or 403",
     )
     REGISTRY_IS_READ_ONLY = (
         "The subject or the registry allows no new schemas",
         "If the schema is registered already, set auto.register.schemas=false",
-        "`RegistryRefused`, HTTP 422 with the registry's code 42205, HTTP 401, 403 or 405",
+        "`RegistryRejected`, HTTP 422 with the registry's code 42205, HTTP 401, 403 or 405",
     )
     NO_LATEST_SCHEMA = (
         "use.latest.version=true, and the subject has no schema",
@@ -491,7 +491,7 @@ class Advice(Enum):
         "The URL leads to another one, such as a login page or the same with https://, which the "
         "client does not follow",
         "Set schema.registry.url to the registry's own URL, not one that leads elsewhere",
-        "`RegistryRefused`, HTTP 301 to 308",
+        "`RegistryRejected`, HTTP 301 to 308",
     )
     REGISTRY_BEHIND_PROXY = (
         "Requests to the schema registry take a proxy, which does not answer, rejects them, or "
@@ -509,7 +509,7 @@ class Advice(Enum):
     REGISTRY_REQUEST_REJECTED = (
         "The schema is not valid, or the URL is not a schema registry's",
         "Correct the schema or schema.registry.url",
-        "`RegistryRefused`, another status",
+        "`RegistryRejected`, another status",
     )
 
     # --- exactly-once ----------------------------------------------------------------------------

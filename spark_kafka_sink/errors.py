@@ -136,10 +136,11 @@ class RegistryUnavailable(KafkaSinkError):
     """
 
 
-class RegistryRefused(KafkaSinkError):
-    """The schema registry rejects the login, the rights or the request.
+class RegistryRejected(KafkaSinkError):
+    """The schema registry rejects the login, the permissions or the request.
 
-    What to do: correct the ``schema.registry.*`` option that the message names, or grant the right.
+    What to do: correct the ``schema.registry.*`` option that the message names, or grant the
+    permission. ``RegistryRefused`` is its former name; deprecated.
     """
 
     is_permanent = True

@@ -12,7 +12,7 @@ from spark_kafka_sink.config.logins import fetches_tokens
 from spark_kafka_sink.config.stores import pem_in_lines
 from spark_kafka_sink.secret import Secret
 
-#: where systems keep the certificates of the authorities that they trust
+#: where systems keep the CA certificates that they trust
 BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine
     "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat, Amazon
@@ -35,8 +35,8 @@ _PROBE = "probe"
 FILE_ENDINGS = (".location", ".file", ".keytab")
 
 
-def authorities() -> str | None:
-    """The file or folder with the authorities that this machine trusts, if there is one.
+def ca_certificates() -> str | None:
+    """The file or folder with the CA certificates that this machine trusts, if there is one.
 
     As OpenSSL has it, ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` come first. A machine may have none of
     its own; then those of the package certifi.
@@ -57,15 +57,15 @@ def _candidates() -> Iterator[str]:
 
 
 def add_local_files(settings: Mapping[str, str]) -> dict[str, str]:
-    """librdkafka's settings, with the authorities of this machine, and with PEM that it can read.
+    """librdkafka's settings, with this machine's CA certificates, and with PEM that it can read.
 
-    The library looks for authorities where its build says, for https even if there is no such file.
+    The library looks for them where its build says, for https even if there is no such file.
     """
     result = dict(settings)
     if settings.get("security.protocol", "").endswith("ssl"):
-        _add_authorities(result, "ssl")
+        _add_ca_certificates(result, "ssl")
     if fetches_tokens(settings):
-        _add_authorities(result, "https")
+        _add_ca_certificates(result, "https")
     for location, text in _PEM_FILES.items():
         pem = pem_to_pass(location, Path(result[location])) if location in result else None
         if pem is not None:
@@ -89,11 +89,11 @@ def _version(path: Path) -> tuple[int, int, int] | None:
     return file.st_ino, file.st_size, file.st_mtime_ns
 
 
-def _add_authorities(settings: dict[str, str], kind: str) -> None:
+def _add_ca_certificates(settings: dict[str, str], kind: str) -> None:
     location = f"{kind}.ca.location"
     if f"{kind}.ca.pem" in settings or settings.get(location, _PROBE) != _PROBE:
         return
-    path = authorities()
+    path = ca_certificates()
     if path is not None:
         settings[location] = path
 

@@ -16,7 +16,7 @@ from spark_kafka_sink.advice import (
     concerns_openssl,
     openssl_variables,
 )
-from spark_kafka_sink.clients.local_files import add_local_files, authorities
+from spark_kafka_sink.clients.local_files import add_local_files, ca_certificates
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.threads import call_all
@@ -126,7 +126,8 @@ def certificate_rejected(
     problem = f"the broker's certificate is rejected: {error.verify_message.rstrip('.')}"
     advice = advice_on_text(problem, Advice.CERTIFICATE_OF_UNKNOWN_AUTHORITY)
     if advice in _ABOUT_TRUST:
-        trusted = trust_option or f"this machine, {authorities() or 'which has no file of them'}"
+        own_file = ca_certificates() or "which has no file of them"
+        trusted = trust_option or f"this machine, {own_file}"
         problem += f" (trusted are the authorities of {trusted})"
     return problem, advice.remedy
 

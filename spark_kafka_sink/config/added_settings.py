@@ -86,7 +86,7 @@ def query_settings(statistics_interval_ms: int) -> dict[str, str]:
     The statistics say whether a client is connected; its errors say what its log lines would.
     """
     return {
-        # A user without the right to write must be able to log in, too.
+        # A user without the permission to write must be able to log in, too.
         "enable.idempotence": "false",
         "log_level": "0",
         "statistics.interval.ms": str(statistics_interval_ms),

@@ -421,8 +421,8 @@ def _check_others(
 ) -> None:
     """Note the options that Java ignores, or that only tune it; raise InvalidOption for others.
 
-    ``result`` gets the authorities to trust at the token endpoint, if they are PEM. None of these
-    options has an effect on the tokens of a callback.
+    ``result`` gets the CA certificates to trust at the token endpoint, if they are PEM. None of
+    these options has an effect on the tokens of a callback.
     """
     others = {
         name: value

@@ -262,7 +262,10 @@ def _readable(
     There are always servers, so that everything else can be checked.
     """
     texts = {name.lower(): text for name, text in option_texts(options).items()}
-    problems = _unknown_options(typed, notices) + _wrong_types(options)
+    problems = _Problems(_unknown_options(typed, notices))
+    for name, value in options.items():
+        if _is_known(name.lower()):
+            problems.attempt(check_type, name, value)
     wrong = {_lower_option(problem) for problem in problems}
     known = {
         name: _redacted(name, text)
@@ -271,7 +274,7 @@ def _readable(
     }
     if not known.get(_SERVERS, "").strip():
         if _SERVERS not in wrong:
-            problems += _attempt(table.BOOTSTRAP_SERVERS.read, texts, notices)[1]
+            problems.attempt(table.BOOTSTRAP_SERVERS.read, texts, notices)
         known[_SERVERS] = _PLACEHOLDER
     return known, problems
 
@@ -285,13 +288,16 @@ def _lower_option(problem: InvalidOption) -> str:
     return (problem.option or "").lower()
 
 
-def _attempt(
-    function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-) -> tuple[T | None, list[InvalidOption]]:
-    try:
-        return function(*args, **kwargs), []
-    except InvalidOption as error:
-        return None, [error]
+class _Problems(list[InvalidOption]):
+    """Collects what is wrong with options."""
+
+    def attempt(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """The function's result; None if it raises InvalidOption, which is collected."""
+        try:
+            return function(*args, **kwargs)
+        except InvalidOption as error:
+            self.append(error)
+            return None
 
 
 def _is_known(name: str) -> bool:
@@ -355,15 +361,6 @@ def _owner(name: str) -> str:
     return option_owner(name, known_names() | _CLIENT_OPTIONS)
 
 
-def _wrong_types(options: Mapping[str, object]) -> list[InvalidOption]:
-    return [
-        problem
-        for name, value in options.items()
-        if _is_known(name.lower())
-        for problem in _attempt(check_type, name, value)[1]
-    ]
-
-
 def _as_typed(text: str, typed: Mapping[str, str]) -> str:
     """A message with the names that the user wrote instead of those in the tables."""
     for lower, name in typed.items():
@@ -392,18 +389,17 @@ def _read(
     texts: Mapping[str, str], notices: Notices
 ) -> tuple[SinkOptions | None, list[InvalidOption]]:
     """The options, or what is wrong with them, as far as it can be known together."""
-    read = [_attempt(option.read, texts, notices) for option in table.OPTIONS]
-    problems = [problem for _, option_problems in read for problem in option_problems]
+    problems = _Problems()
+    values = OptionValues(
+        {option.name: problems.attempt(option.read, texts, notices) for option in table.OPTIONS}
+    )
     if problems:
         return None, problems
-    pairs = zip(table.OPTIONS, read, strict=True)
-    values = OptionValues({option.name: value for option, (value, _) in pairs})
-    producer, producer_problems = _producer_options(values, texts, notices)
+    producer = _producer_options(values, texts, notices, problems)
     client = None if producer is None else producer.client
-    exactly_once, problems = _attempt(_exactly_once, values, texts, client, notices)
-    serialization, format_problems = _attempt(read_serialization, values, texts, notices)
-    problems = producer_problems + problems + format_problems
-    problems += _attempt(_check_timestamp_column, values)[1]
+    exactly_once = problems.attempt(_exactly_once, values, texts, client, notices)
+    serialization = problems.attempt(read_serialization, values, texts, notices)
+    problems.attempt(_check_timestamp_column, values)
     if problems or producer is None:
         return None, problems
     return SinkOptions(values, producer, exactly_once, serialization), []
@@ -420,8 +416,9 @@ def _check_timestamp_column(values: OptionValues) -> None:
 
 
 def _producer_options(
-    values: OptionValues, texts: Mapping[str, str], notices: Notices
-) -> tuple[ProducerOptions | None, list[InvalidOption]]:
+    values: OptionValues, texts: Mapping[str, str], notices: Notices, problems: _Problems
+) -> ProducerOptions | None:
+    """None: something is wrong with them."""
     buffer_memory_bytes = values[table.BUFFER_MEMORY]
     settings = {
         name.removeprefix(PREFIX): value
@@ -430,13 +427,12 @@ def _producer_options(
     }
     settings[table.BOOTSTRAP_SERVERS.name.removeprefix(PREFIX)] = values[table.BOOTSTRAP_SERVERS]
     callback = values[table.OAUTH_CALLBACK] or ""
-    translated, problems = _attempt(translate, settings, callback, notices)
-    budget, budget_problems = _attempt(_block_budget, values, texts)
-    dead_letter_topic, topic_problems = _attempt(_dead_letter_topic, values)
-    rack, rack_problems = _attempt(_rack, values)
-    problems += budget_problems + topic_problems + rack_problems
+    translated = problems.attempt(translate, settings, callback, notices)
+    budget = problems.attempt(_block_budget, values, texts)
+    dead_letter_topic = problems.attempt(_dead_letter_topic, values)
+    rack = problems.attempt(_rack, values)
     if problems or translated is None or budget is None:
-        return None, problems
+        return None
     largest = translated.max_request_bytes
     if buffer_memory_bytes < largest:
         # Java does not compare them; it rejects each record that is larger than its buffer.
@@ -446,7 +442,7 @@ def _producer_options(
                 f"{MAX_REQUEST_SIZE}={largest}; {largest} applies to both"
             )
         buffer_memory_bytes = largest
-    producer = ProducerOptions(
+    return ProducerOptions(
         client=producer_settings(translated, buffer_memory_bytes),
         buffer_memory_bytes=buffer_memory_bytes,
         budget=budget,
@@ -457,7 +453,6 @@ def _producer_options(
         dead_letter_topic=dead_letter_topic,
         rack=rack,
     )
-    return producer, []
 
 
 def _rack(values: OptionValues) -> RackOptions | None:

@@ -27,7 +27,7 @@ from spark_kafka_sink.librdkafka.error_codes import (
 )
 from spark_kafka_sink.producer.sends import Send, TooLarge
 from spark_kafka_sink.records.partitioner import UNASSIGNED
-from spark_kafka_sink.report.delivery_report import ReportBuilder
+from spark_kafka_sink.report.delivery_report import DeliveryReport
 
 _DEAD_LETTER_TOPIC = "This topic is that of the option dead.letter.topic"
 #: what else brokers reject a dead letter for is as with other records
@@ -49,7 +49,7 @@ def no_metadata(
     topic: str,
     code: int,
     budget: BlockBudget,
-    report: ReportBuilder,
+    report: DeliveryReport,
     dead_letter_topic: str | None = None,
 ) -> TopicUnavailable | MetadataTimeout:
     """For a topic whose records awaited metadata; ``code`` is that of the latest answer."""
@@ -60,7 +60,7 @@ def no_metadata(
 
 
 def _no_metadata(
-    topic: str, code: int, budget: BlockBudget, report: ReportBuilder
+    topic: str, code: int, budget: BlockBudget, report: DeliveryReport
 ) -> TopicUnavailable | MetadataTimeout:
     waited = f"{budget.metadata_seconds:g} s ({budget.metadata_option})"
     if code in NON_RETRIABLE_TOPIC_ERRORS:
@@ -81,7 +81,7 @@ def _topic_unavailable(topic: str, code: int, note: str = "") -> TopicUnavailabl
     )
 
 
-def buffer_exhausted(topic: str, budget: BlockBudget, report: ReportBuilder) -> BufferExhausted:
+def buffer_exhausted(topic: str, budget: BlockBudget, report: DeliveryReport) -> BufferExhausted:
     return BufferExhausted(
         f"the send buffer stayed full for {budget.buffer_seconds:g} s (kafka.max.block.ms) while "
         f"sending to {topic}{_last_and_advice(report, Advice.BUFFER_IS_FULL)}"
@@ -89,7 +89,7 @@ def buffer_exhausted(topic: str, budget: BlockBudget, report: ReportBuilder) -> 
 
 
 def deadline_exceeded(
-    timeout_seconds: float, report: ReportBuilder, waiting: tuple[str, int] | None
+    timeout_seconds: float, report: DeliveryReport, waiting: tuple[str, int] | None
 ) -> DeadlineExceeded | TopicUnavailable:
     """``waiting``: a topic whose records await metadata, and the code of the latest answer."""
     waited = f"{timeout_seconds:g} s (close.timeout.ms)"
@@ -107,7 +107,7 @@ def deadline_exceeded(
 
 
 def delivery_failed(
-    send: Send, report: ReportBuilder, dead_letter_topic: str | None = None
+    send: Send, report: DeliveryReport, dead_letter_topic: str | None = None
 ) -> DeliveryFailed | TopicUnavailable:
     """For the first record of the send that failed."""
     partition, code = send.first_error
@@ -175,6 +175,6 @@ def _last(broker_error: str) -> str:
     return f"; last broker error: {broker_error}" if broker_error else ""
 
 
-def _last_and_advice(report: ReportBuilder, default: Advice) -> str:
+def _last_and_advice(report: DeliveryReport, default: Advice) -> str:
     advice = advice_on_broker_error(report.broker_error) or default.remedy
     return f"{_last(report.broker_error)}. {advice}"

@@ -20,7 +20,7 @@ from spark_kafka_sink.records.column_table import TIMESTAMP
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED
 from spark_kafka_sink.records.rejection import RejectedRecords
-from spark_kafka_sink.report.delivery_report import DeliveryReport, ReportBuilder
+from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.report.figures import FORBIDDEN_NAMES, smallest
 
 
@@ -110,7 +110,8 @@ class IncompleteSends:
         self._buffered_bytes = 0
         #: how many incomplete sends each topic has
         self.topics: Counter[str] = Counter()
-        self.report = ReportBuilder()
+        #: only the thread with exclusive access may change it; any thread may read it
+        self.report = DeliveryReport()
         self.first_failed: Send | None = None
         #: records acknowledged so far, of all sends; shows whether there is progress
         self.acknowledged = 0
@@ -221,8 +222,8 @@ class IncompleteSends:
 
     def collect_report(self) -> DeliveryReport:
         """The report of what happened since the last call; the next one begins empty."""
-        report = self.report.build(buffer_memory_bytes=self._limit_bytes)
-        self.report = ReportBuilder()
+        report, self.report = self.report, DeliveryReport()
+        report.buffer_memory_bytes, report.ended_at = self._limit_bytes, self.report.ended_at
         self._retried_before = self._retried_requests
         self.first_failed = self._began_at = None
         return report

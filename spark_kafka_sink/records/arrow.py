@@ -44,6 +44,7 @@ from spark_kafka_sink.records.rejection import (
     NULL_TOPIC,
     RejectedRecords,
     RowProblem,
+    RowProblems,
     rejected_records,
 )
 
@@ -71,11 +72,11 @@ class Serialized:
 # Provides an address for empty strings whose array has no buffer; 0 would mean null.
 _NOTHING = np.zeros(1, dtype=np.uint8)
 
-# In seconds; what is later has no milliseconds of 64 bits, and brokers reject this one.
+# Later seconds have no milliseconds of 64 bits, and brokers reject even this one.
 _LAST_SECOND = 2**53
 #: ticks of a timestamp's unit per millisecond
 _PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
-#: so Spark's source shows a record of Kafka without a timestamp
+#: what Spark's source shows for a record without a timestamp
 _NO_TIMESTAMP_MS = -1
 
 
@@ -110,7 +111,7 @@ def split_by_topic(
         for name, column in column_names(timestamp_column).items()
         if (index := batch.schema.get_field_index(name)) >= 0
     }
-    problems = list(serialized.unserializable)
+    problems = RowProblems(serialized.unserializable)
     all_records = RecordColumns(
         topic=topic or "",
         **_record_columns(columns, problems),
@@ -200,7 +201,7 @@ class _Named(NamedTuple):
     array: pa.Array
 
 
-def _record_columns(columns: Mapping[str, _Named], problems: list[RowProblem]) -> dict[str, Any]:
+def _record_columns(columns: Mapping[str, _Named], problems: RowProblems) -> dict[str, Any]:
     """The fields of RecordColumns; None: there is no such column."""
     return {
         column.field: _record_column(column, columns[column.name], problems)
@@ -210,7 +211,7 @@ def _record_columns(columns: Mapping[str, _Named], problems: list[RowProblem]) -
     }
 
 
-def _record_column(column: Column, named: _Named, problems: list[RowProblem]) -> Any:
+def _record_column(column: Column, named: _Named, problems: RowProblems) -> Any:
     """The column as a field of RecordColumns; adds the rows that cannot be sent because of it."""
     if column.kind is Kind.BYTES:
         return _bytes_column(named.array)
@@ -229,7 +230,7 @@ def _add_schema_ids(records: RecordColumns, serialized: Serialized) -> RecordCol
         changed[field] = replace(getattr(records, field), id_bytes=count)
     headers = records.headers
     if headers is not None and serialized.id_bytes:
-        # Those of a row that was copied from Kafka are about the bytes that it had there.
+        # A row that was copied from Kafka has headers about the bytes that it had there.
         stale = {ID_HEADERS[name] for name in serialized.id_bytes}
         changed["headers"] = headers = headers.without(stale.__contains__)
     if serialized.id_headers:
@@ -245,21 +246,16 @@ def topic_codes(column: pa.Array) -> tuple[list[bytes], npt.NDArray[np.int64]]:
     return _byte_strings(encoded.dictionary), _codes(encoded, -1)
 
 
-def _topics(
-    column: pa.Array, problems: list[RowProblem]
-) -> tuple[list[bytes], npt.NDArray[np.int64]]:
+def _topics(column: pa.Array, problems: RowProblems) -> tuple[list[bytes], npt.NDArray[np.int64]]:
     """``topic_codes``; adds the rows whose topic is null or has a name that Kafka forbids."""
     names, codes = topic_codes(column)
-    nulls = np.flatnonzero(codes < 0)
-    if len(nulls):
-        reason = "null topic; give every row a topic or set the option `topic`"
-        problems.append(RowProblem(nulls, reason, NULL_TOPIC))
+    reason = "null topic; give every row a topic or set the option `topic`"
+    problems.add(np.flatnonzero(codes < 0), reason, NULL_TOPIC)
     for code, name in enumerate(names):
         # Spark's cast from binary does not check UTF-8; escaped bytes fail the check of names.
         text = name.decode(errors="backslashreplace")
         if not is_topic_name(text):
-            rows = np.flatnonzero(codes == code)
-            problems.append(RowProblem(rows, topic_name_rule(text), INVALID_TOPIC))
+            problems.add(np.flatnonzero(codes == code), topic_name_rule(text), INVALID_TOPIC)
     return names, codes
 
 
@@ -305,16 +301,15 @@ def _addresses(array: pa.Array) -> BytesColumn:
 
 
 def _partitions(
-    numbers: npt.NDArray[np.int32], column: _Named, problems: list[RowProblem]
+    numbers: npt.NDArray[np.int32], column: _Named, problems: RowProblems
 ) -> npt.NDArray[np.int32]:
     negative = np.flatnonzero((numbers < 0) & memory.valid_rows(column.array))
-    if len(negative):
-        problems.append(RowProblem(negative, "negative partition", NEGATIVE_PARTITION))
+    problems.add(negative, "negative partition", NEGATIVE_PARTITION)
     return numbers
 
 
 def _timestamps(
-    ticks: npt.NDArray[np.int64], column: _Named, problems: list[RowProblem]
+    ticks: npt.NDArray[np.int64], column: _Named, problems: RowProblems
 ) -> npt.NDArray[np.int64]:
     """Milliseconds since the epoch; like null, -1 is the time of sending."""
     unit = column.array.type.unit
@@ -325,33 +320,36 @@ def _timestamps(
     has_none = milliseconds == _NO_TIMESTAMP_MS
     impossible = np.flatnonzero((milliseconds <= 0) & ~has_none & memory.valid_rows(column.array))
     milliseconds[has_none] = TIMESTAMP.if_null
-    if len(impossible):
-        name = sql_name(column.name)
-        reason = (
-            f"column {column.name} is 1970-01-01 00:00:00 UTC or before, which this client cannot "
-            f"send; if(unix_millis({name}) > 0, {name}, null) is then the time of sending"
-        )
-        problems.append(RowProblem(impossible, reason, INVALID_TIMESTAMP))
+    name = sql_name(column.name)
+    reason = (
+        f"column {column.name} is 1970-01-01 00:00:00 UTC or before, which this client cannot "
+        f"send; if(unix_millis({name}) > 0, {name}, null) is then the time of sending"
+    )
+    problems.add(impossible, reason, INVALID_TIMESTAMP)
     return milliseconds
 
 
 # Columns whose numbers are restricted: column -> its conversion, which also finds rejected rows.
-_CONVERTERS: Mapping[str, Callable[[Any, _Named, list[RowProblem]], Any]] = {
+_CONVERTERS: Mapping[str, Callable[[Any, _Named, RowProblems], Any]] = {
     "partition": _partitions,
     "timestamp": _timestamps,
 }
 
 
-def _headers(array: pa.Array, problems: list[RowProblem]) -> HeaderColumn:
+def _headers(array: pa.Array, problems: RowProblems) -> HeaderColumn:
     offsets = memory.list_offsets(array)
     # A null list may have a non-empty range in the child array.
     counts = np.diff(offsets) * memory.valid_rows(array)
     used, starts = ranges(offsets[:-1], counts)
     headers = array.values
-    # By position, as Spark's own sink: the names of the fields may be in any case.
+    # Spark's own sink reads fields by position too: their names may be in any case.
     names = memory.plain(headers.field(0))
     nameless = ~(memory.valid_rows(headers) & memory.valid_rows(names))[used]
-    _add_header_problem(problems, nameless, starts, "header without a key")
+
+    def reject(is_bad: npt.NDArray[np.bool_], reason: str) -> None:
+        problems.add(containing_rows(starts, np.flatnonzero(is_bad)), reason, INVALID_HEADER)
+
+    reject(nameless, "header without a key")
     encoded = names.dictionary_encode()
     unique_names = _byte_strings(encoded.dictionary)
     codes = _codes(encoded, 0)[used]
@@ -360,21 +358,8 @@ def _headers(array: pa.Array, problems: list[RowProblem]) -> HeaderColumn:
         ("that is not UTF-8", lambda name: not is_utf8(name)),
     ):
         if bad_codes := [code for code, name in enumerate(unique_names) if has_problem(name)]:
-            is_bad = np.isin(codes, bad_codes) & ~nameless
-            _add_header_problem(problems, is_bad, starts, f"header key {problem}")
+            reject(np.isin(codes, bad_codes) & ~nameless, f"header key {problem}")
     return HeaderColumn(starts, codes, unique_names, _bytes_column(headers.field(1)).take(used))
-
-
-def _add_header_problem(
-    problems: list[RowProblem],
-    headers: npt.NDArray[np.bool_],
-    starts: npt.NDArray[np.int64],
-    reason: str,
-) -> None:
-    """Add the rows with a header that is in the mask."""
-    rows = containing_rows(starts, np.flatnonzero(headers))
-    if len(rows):
-        problems.append(RowProblem(rows, reason, INVALID_HEADER))
 
 
 def _codes(array: pa.DictionaryArray, if_null: int) -> npt.NDArray[np.int64]:

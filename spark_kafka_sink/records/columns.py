@@ -193,7 +193,7 @@ def ranges(
 def containing_rows(
     starts: npt.NDArray[np.int64], elements: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """The rows, ascending, whose ranges contain these elements. ``starts``: of each range."""
+    """The rows, ascending, whose ranges contain these elements. ``starts``: where they begin."""
     rows: npt.NDArray[np.int64] = np.unique(np.searchsorted(starts, elements, side="right") - 1)
     return rows
 

@@ -50,7 +50,7 @@ def dead_letters(
 ) -> list[RecordColumns]:
     """The rejected records as records of ``topic``.
 
-    With their own timestamps and headers, or without those that cannot be sent. Keys decide the
+    They keep their timestamps and headers, except for those that cannot be sent. Keys decide the
     partition.
     """
     has_new = _has_new_timestamp(rejected, now_ms)
@@ -64,9 +64,9 @@ def dead_letters(
 
 
 def describe(records: RecordColumns) -> str:
-    """``micro-batch 7, partition 3, row 5 of topic t (INVALID_HEADER: ...)``: the first of them.
+    """The first of them, as ``micro-batch 7, partition 3, row 5 of topic t (INVALID_HEADER: ...)``.
 
-    Empty if that is no dead letter of ours.
+    The text is empty if that is no dead letter of ours.
     """
     headers = records.take(np.zeros(1, dtype=np.int64)).headers
     if headers is None:

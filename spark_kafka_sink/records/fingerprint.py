@@ -72,7 +72,7 @@ class Fingerprint:
         self._second_sum = (self._second_sum + int(second.sum(dtype=np.uint64))) % _MODULUS
 
     def text(self) -> str:
-        """32 hexadecimal digits."""
+        """The fingerprint as 32 hexadecimal digits."""
         return f"{self._sum:016x}{self._second_sum:016x}"
 
 
@@ -90,9 +90,9 @@ def record_hashes(records: RecordColumns) -> _Words:
 
 
 def _rejected_hashes(rejected: RejectedRecords) -> _Words:
-    """Others than those of the same rows as records.
+    """The hashes of rejected rows, which differ from those of the same rows as records.
 
-    Without the error and the number of the row, which depend on the rows before it.
+    They leave out the error and the number of the row, which depend on the rows before it.
     """
     records = replace(rejected.records, topic=f"rejected {rejected.topic!r}")
     if rejected.error in NOT_SERIALIZED:  # JSON, without the id of a schema
@@ -113,7 +113,7 @@ def _text_hash(text: bytes) -> int:
 
 
 def _column_hashes(column: Column, values: Any) -> _Words:
-    """0 for null."""
+    """A number per record; 0 for null."""
     if column.kind is Kind.BYTES:
         return _string_hashes(values)
     if column.kind is Kind.HEADERS:
@@ -124,7 +124,7 @@ def _column_hashes(column: Column, values: Any) -> _Words:
 
 
 def _header_hashes(headers: HeaderColumn) -> _Words:
-    """0 for a record without headers; their order within a record counts."""
+    """A number per record; 0 without headers. Their order within a record counts."""
     names = np.array([_text_hash(name) for name in headers.unique_names], dtype=np.uint64)
     is_id_name = np.array([name in _ID_NAMES for name in headers.unique_names], dtype=bool)
     is_id = is_id_name[headers.names]
@@ -147,7 +147,9 @@ def _nulled(rows: npt.NDArray[np.bool_], column: BytesColumn) -> BytesColumn:
 
 
 def _string_hashes(column: BytesColumn) -> _Words:
-    """0 for null. Values are hashed in chunks, each with its number, so that all can be gathered.
+    """A number per value; 0 for null.
+
+    Values are hashed in chunks, each with its number, so that all can be gathered.
 
     The id of a schema is left out: another registry gives the same schema another id. Within a
     chunk the words are multiplied with constants and added (a multilinear hash).
@@ -196,7 +198,7 @@ class _Memory:
         self._end = _view(np.concatenate([buffer[self._last :], padding]))
 
     def chunks(self, offsets: npt.NDArray[np.int64]) -> _Words:
-        """uint64[offsets, words]"""
+        """The chunks that begin there (uint64[offsets, words])."""
         chunks = self._inside[np.minimum(offsets, self._last)]
         late = np.flatnonzero(offsets > self._last)
         chunks[late] = self._end[offsets[late] - self._last]

@@ -21,7 +21,7 @@ _SHARE_BYTES = 16_384
 _MAX_SMALL_SHARES = 16
 _MAX_SMALL_SHARES_IN_A_ROW = 4
 _LARGE_SHARE_BYTES = 262_144
-# Of a record without key and headers, in addition to its value: seven fields of a byte or two.
+# What a record without key and headers has beside its value: seven fields of a byte or two.
 _RECORD_OVERHEAD_BYTES = 8
 
 _SEED = np.uint32(0x9747B28C)

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from spark_kafka_sink.records.columns import BytesColumn, RecordColumns
 from spark_kafka_sink.records.partitioner import PartitionedRecords
 
-#: of a batch without records
+#: the size of a batch without records
 BATCH_OVERHEAD_BYTES = 61
-# The most bytes that a record needs in addition if it is not the first of its batch: for larger
-# deltas of offset and timestamp.
+# A record that is not the first of its batch may need so many bytes more, for larger deltas of
+# offset and timestamp.
 _LATER_RECORD_BYTES = 12
 _MAX_RECORD_OVERHEAD_BYTES = 4 + 3 * 5  # attributes, deltas and number of headers; three lengths
 _MIN_RECORD_OVERHEAD_BYTES = 4 + 3 * 1
@@ -92,7 +92,7 @@ def split_to_fit(
 ) -> list[tuple[PartitionedRecords, int]]:
     """Parts with at most one batch of that size per partition; a too large record is alone.
 
-    Each with the size of its largest batch, at most that size.
+    Each comes with the size of its largest batch, which is at most that size.
     """
     most = largest_partition_bytes(partitioned, max_batch_bytes)
     if most <= max_batch_bytes:

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_kafka_sink.records.columns import RecordColumns
+from spark_kafka_sink.records.columns import RecordColumns, containing_rows
 
 
 @dataclass(frozen=True)
 class Origin:
     """The task that a row comes from, as its dead letter and its transaction name it.
 
-    None: unknown. ``stage``: names the task's stage, and no other one.
+    None means unknown. ``stage`` names the task's stage, and no other one.
     """
 
     query_id: str | None = None
@@ -94,6 +94,22 @@ class RowProblem:
     rows: npt.NDArray[np.int64]
     reason: str
     error: str = SERIALIZATION_FAILED
+
+
+class RowProblems(list[RowProblem]):
+    """Collects the problems of an array's rows."""
+
+    def add(
+        self, rows: npt.NDArray[np.int64], reason: str, error: str = SERIALIZATION_FAILED
+    ) -> None:
+        """Add the problem of these rows, if there are any."""
+        if len(rows):
+            self.append(RowProblem(rows, reason, error))
+
+    def add_inner(self, problems: Iterable[RowProblem], starts: npt.NDArray[np.int64]) -> None:
+        """Add problems of elements to the rows that contain them; ``starts``: where rows begin."""
+        for problem in problems:
+            self.append(replace(problem, rows=containing_rows(starts, problem.rows)))
 
 
 def first_problems(problems: Iterable[RowProblem], rows: int) -> list[RowProblem]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from spark_kafka_sink.report.figures import (
     RECORDS,
@@ -21,15 +21,15 @@ from spark_kafka_sink.report.figures import (
     figure,
     gauge,
     largest,
-    plus,
     plus_by_name,
+    table,
 )
 
-#: of the JSON lines; rises when a name disappears or changes its meaning
+#: that of the JSON lines; it rises when a name disappears or changes its meaning
 VERSION = 1
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class BatchFigures(TaskFigures):
     """All figures of a micro-batch, as its line contains them.
 
@@ -37,15 +37,12 @@ class BatchFigures(TaskFigures):
     milliseconds, sizes bytes; None: not known.
     """
 
-    records: int = figure(
-        RECORDS, Kind.INTEGER, "acknowledged by the brokers, dead letters included", plus
-    )
-    sent_bytes: int = figure(RECORDS, Kind.INTEGER, "keys and values that were sent", plus)
+    records: int = figure(RECORDS, "acknowledged by the brokers, dead letters included")
+    sent_bytes: int = figure(RECORDS, "keys and values that were sent")
     records_by_topic: Counter[str] = figure(
         RECORDS,
-        Kind.INTEGERS_BY_NAME,
         "acknowledged records of each topic",
-        plus,
+        kind=Kind.INTEGERS_BY_NAME,
         metric=counter(
             "kafka_producer_record_send_total",
             "Records that the brokers acknowledged, dead letters included.",
@@ -54,34 +51,31 @@ class BatchFigures(TaskFigures):
     )
     sent_bytes_by_topic: Counter[str] = figure(
         RECORDS,
-        Kind.INTEGERS_BY_NAME,
         "sent bytes of each topic",
-        plus,
+        kind=Kind.INTEGERS_BY_NAME,
         metric=counter(
             "kafka_producer_byte_total", "Bytes of the keys and values that were sent.", "topic"
         ),
     )
     busiest_partition: str | None = figure(
         RECORDS,
-        Kind.TEXT,
         "the partition with the most acknowledged records, as `topic-number`; null: there are none",
         None,
-        nullable=True,
+        kind=Kind.TEXT,
+        default=None,
     )
-    busiest_partition_records: int = figure(RECORDS, Kind.INTEGER, "its acknowledged records", None)
+    busiest_partition_records: int = figure(RECORDS, "its acknowledged records", None)
     failed_records_by_topic: Counter[str] = figure(
         RECORDS,
-        Kind.INTEGERS_BY_NAME,
         "records of each topic that were not acknowledged",
-        plus,
+        kind=Kind.INTEGERS_BY_NAME,
         metric=counter("kafka_producer_record_error_total", "Records that failed.", "topic"),
     )
     failed_records_by_error: Counter[str] = figure(
         RECORDS,
-        Kind.INTEGERS_BY_NAME,
         "the same by librdkafka's name for the error, or by the sink's own for records that it "
         "gave up",
-        plus,
+        kind=Kind.INTEGERS_BY_NAME,
         metric=counter(
             "spark_kafka_sink_record_errors_total",
             "Records that failed, by the name of the error.",
@@ -90,11 +84,11 @@ class BatchFigures(TaskFigures):
     )
     dead_letters_by_topic: Mapping[str, Counter[str]] = figure(
         RECORDS,
-        Kind.INTEGERS_BY_TOPIC_AND_ERROR,
         "rejected records by intended topic and by error; the topic is empty for null, "
         "`(forbidden names)` for names that Kafka forbids, and `(other topics)` for topics beyond "
         "the 100 with the most",
         plus_by_name,
+        kind=Kind.INTEGERS_BY_TOPIC_AND_ERROR,
         metric=counter(
             "spark_kafka_sink_dead_letters_total",
             "Rejected records, by the topic that they were meant for.",
@@ -104,9 +98,7 @@ class BatchFigures(TaskFigures):
     )
     task_ms: int = figure(
         TIMES,
-        Kind.INTEGER,
         "the sum of the tasks' times",
-        plus,
         metric=counter(
             "spark_kafka_sink_task_time_seconds_total",
             "Time of all tasks, waiting included.",
@@ -115,7 +107,6 @@ class BatchFigures(TaskFigures):
     )
     longest_task_ms: int = figure(
         TIMES,
-        Kind.INTEGER,
         "the longest task's time",
         largest,
         metric=gauge(
@@ -126,9 +117,7 @@ class BatchFigures(TaskFigures):
     )
     rows_wait_ms: int = figure(
         TIMES,
-        Kind.INTEGER,
         "of `task_ms`: waiting for rows from Spark",
-        plus,
         metric=counter(
             "spark_kafka_sink_rows_wait_time_seconds_total",
             "Time that tasks waited for rows from Spark.",
@@ -137,9 +126,7 @@ class BatchFigures(TaskFigures):
     )
     metadata_wait_ms: int = figure(
         TIMES,
-        Kind.INTEGER,
         "of `task_ms`: waiting for metadata of topics",
-        plus,
         metric=counter(
             "kafka_producer_metadata_wait_time_ns_total",
             "Time that tasks waited for topics' metadata.",
@@ -148,9 +135,7 @@ class BatchFigures(TaskFigures):
     )
     buffer_wait_ms: int = figure(
         TIMES,
-        Kind.INTEGER,
         "of `task_ms`: waiting for room in the buffer",
-        plus,
         metric=counter(
             "kafka_producer_bufferpool_wait_time_ns_total",
             "Time that tasks waited for room in the buffer.",
@@ -159,9 +144,7 @@ class BatchFigures(TaskFigures):
     )
     acknowledgement_wait_ms: int = figure(
         TIMES,
-        Kind.INTEGER,
         "of `task_ms`: waiting for acknowledgements at the end of the tasks",
-        plus,
         metric=counter(
             "kafka_producer_flush_time_ns_total",
             "Time that tasks waited for acknowledgements at their end.",
@@ -170,7 +153,6 @@ class BatchFigures(TaskFigures):
     )
     first_acknowledgement_ms: int | None = figure(
         TIMES,
-        Kind.INTEGER,
         "the longest time of any task from its first send to its first acknowledgement; null: "
         "there was none",
         largest,
@@ -179,13 +161,13 @@ class BatchFigures(TaskFigures):
             "The longest time from a task's first send to its first acknowledgement.",
             unit="s",
         ),
-        nullable=True,
+        default=None,
     )
     round_trip_p50_ms: float | None = figure(
         ROUND_TRIPS,
-        Kind.NUMBER,
         "median time of requests to the slowest broker; null: not known",
         largest,
+        kind=Kind.NUMBER,
         metric=gauge(
             "spark_kafka_sink_round_trip_seconds",
             "Round trip of requests to the slowest broker.",
@@ -193,13 +175,13 @@ class BatchFigures(TaskFigures):
             at=("0.5",),
             unit="s",
         ),
-        nullable=True,
+        default=None,
     )
     round_trip_p99_ms: float | None = figure(
         ROUND_TRIPS,
-        Kind.NUMBER,
         "the 99th percentile; null: not known",
         largest,
+        kind=Kind.NUMBER,
         line="slowest broker's round trip (p99)",
         metric=gauge(
             "spark_kafka_sink_round_trip_seconds",
@@ -208,10 +190,11 @@ class BatchFigures(TaskFigures):
             at=("0.99",),
             unit="s",
         ),
-        nullable=True,
+        default=None,
     )
 
 
-_ALL = {member.name: member.metadata["figure"] for member in fields(BatchFigures)}
 #: every figure but ``version``, in the order of the JSON
-FIGURES: Mapping[str, Figure] = dict(sorted(_ALL.items(), key=lambda pair: pair[1].part))
+FIGURES: Mapping[str, Figure] = dict(
+    sorted(table(BatchFigures).items(), key=lambda pair: pair[1].part)
+)

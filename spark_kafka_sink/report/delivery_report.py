@@ -5,22 +5,23 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, field, fields, replace
-from datetime import datetime
-from types import SimpleNamespace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_kafka_sink.report.figures import (
+    COUNTS,
+    MAXIMUM,
     OTHER_TOPICS,
+    SUM,
+    Kind,
     TaskFigures,
     Wait,
     added_up,
-    aggregation,
-    largest,
-    plus,
+    parse_time,
+    table,
 )
 
-__all__ = ["DeliveryReport", "ReportBuilder", "Wait", "total", "uncommitted"]
+__all__ = ["DeliveryReport", "Wait", "total", "uncommitted"]
 
 #: codes of ``failed_records`` beside librdkafka's, which end at -200
 TRANSACTION_ABORTED, COMMIT_NOT_CONFIRMED = -1001, -1002
@@ -38,36 +39,31 @@ _OWN_NAMES = {
 _MAX_REJECTED_TOPICS = 100
 
 
-@dataclass(frozen=True)
+@dataclass
 class DeliveryReport(TaskFigures):
     """Records that were sent and records that failed, so far.
 
     ``sent_records``: by topic; ``sent_bytes_by_topic``: of keys and values. ``failed_records``: by
     topic, partition (-1: not assigned yet) and error code, librdkafka's or the sink's own.
-    ``acknowledged_records``: by topic and partition.
+    ``acknowledged_records``: by topic and partition. A report is complete when its task has ended,
+    and nothing changes it then.
     """
 
-    sent_records: Counter[str] = field(default_factory=Counter, metadata=aggregation(plus))
-    sent_bytes_by_topic: Counter[str] = field(default_factory=Counter, metadata=aggregation(plus))
-    failed_records: Counter[tuple[str, int, int]] = field(
-        default_factory=Counter, metadata=aggregation(plus)
-    )
-    acknowledged_records: Counter[tuple[str, int]] = field(
-        default_factory=Counter, metadata=aggregation(plus)
-    )
+    sent_records: Counter[str] = field(default_factory=Counter, metadata=COUNTS)
+    sent_bytes_by_topic: Counter[str] = field(default_factory=Counter, metadata=COUNTS)
+    failed_records: Counter[tuple[str, int, int]] = field(default_factory=Counter, metadata=COUNTS)
+    acknowledged_records: Counter[tuple[str, int]] = field(default_factory=Counter, metadata=COUNTS)
     #: rejected records by topic ("" for null) and error; their dead letters are in ``sent_records``
-    dead_letters: Counter[tuple[str, str]] = field(
-        default_factory=Counter, metadata=aggregation(plus)
-    )
+    dead_letters: Counter[tuple[str, str]] = field(default_factory=Counter, metadata=COUNTS)
     #: the sum of the tasks' times, and the longest one
-    task_seconds: float = field(default=0.0, metadata=aggregation(plus))
-    longest_task_seconds: float = field(default=0.0, metadata=aggregation(largest))
-    #: of ``task_seconds``, in microseconds
-    wait_us: Counter[Wait] = field(default_factory=Counter, metadata=aggregation(plus))
+    task_seconds: float = field(default=0.0, metadata=SUM)
+    longest_task_seconds: float = field(default=0.0, metadata=MAXIMUM)
+    #: the tasks' waits, which are a part of ``task_seconds``, in microseconds
+    wait_us: Counter[Wait] = field(default_factory=Counter, metadata=COUNTS)
     #: the longest time of any task from its first send to its first acknowledgement
-    first_acknowledgement_seconds: float | None = field(default=None, metadata=aggregation(largest))
-    #: of requests to the slowest broker: the median, and the 99th percentile
-    round_trip_ms: tuple[float, float] | None = field(default=None, metadata=aggregation(largest))
+    first_acknowledgement_seconds: float | None = field(default=None, metadata=MAXIMUM)
+    #: the median, and the 99th percentile, of requests to the slowest broker
+    round_trip_ms: tuple[float, float] | None = field(default=None, metadata=MAXIMUM)
 
     @property
     def total_sent(self) -> int:
@@ -131,8 +127,7 @@ class DeliveryReport(TaskFigures):
         # Imported here: tasks make no JSON.
         from spark_kafka_sink.report.batch_figures import FIGURES, VERSION
 
-        known = vars(self) | self._derived()
-        known["ended_at"] = self.ended_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        known = self.to_plain() | self._derived()
         return {"version": VERSION, **{name: known[name] for name in FIGURES}}
 
     def _derived(self) -> dict[str, Any]:
@@ -171,21 +166,24 @@ class DeliveryReport(TaskFigures):
         return by_error
 
     def to_plain(self) -> dict[str, Any]:
-        """All fields in the types of JSON, for ``from_plain``."""
-        return {member.name: _plain(getattr(self, member.name)) for member in fields(self)}
+        """What was counted, in the types of JSON, for ``from_plain``."""
+        plain = {
+            name: [*value.items()] if isinstance(value, Counter) else value
+            for name, value in vars(self).items()
+        }
+        plain["ended_at"] = self.ended_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return plain
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> DeliveryReport:
         """A report from what ``to_plain`` made of it; raises KeyError, TypeError or ValueError."""
-        return cls(
-            **{
-                **plain,
-                **{name: _counter(plain[name]) for name in _COUNTERS},
-                "wait_us": Counter({Wait(name): us for name, us in plain["wait_us"]}),
-                "round_trip_ms": _hashable(plain["round_trip_ms"]),
-                "ended_at": datetime.fromisoformat(plain["ended_at"]),
-            }
-        )
+        values = {name: _tuples(value) for name, value in dict(plain).items()}
+        for name, figure in table(cls).items():
+            if figure.kind is Kind.INTEGERS_BY_NAME:
+                values[name] = Counter(dict(values[name]))
+            elif figure.kind is Kind.TIMESTAMP:
+                values[name] = parse_time(values[name])
+        return cls(**values)
 
     def dead_letters_by_topic(self) -> dict[str, dict[str, int]]:
         """How many records of each topic ("" for null) were rejected with each error.
@@ -201,41 +199,6 @@ class DeliveryReport(TaskFigures):
             place = topic if topic in named else OTHER_TOPICS
             by_topic.setdefault(place, Counter())[error] += records
         return {topic: dict(by_error) for topic, by_error in by_topic.items()}
-
-
-# The initial values; the end of the report is not known yet.
-_DEFAULTS = {
-    member.name: member.default
-    for member in fields(DeliveryReport)
-    if member.default is not MISSING
-}
-_ALL_COUNTERS = [
-    member.name for member in fields(DeliveryReport) if member.default_factory is Counter
-]
-_COUNTERS = [name for name in _ALL_COUNTERS if name != "wait_us"]
-
-
-class ReportBuilder(SimpleNamespace):
-    """Counts while a task runs: has an attribute for each field of a DeliveryReport.
-
-    Only the thread with exclusive access may change it; any thread may read it.
-    """
-
-    sent_records: Counter[str]
-    sent_bytes_by_topic: Counter[str]
-    failed_records: Counter[tuple[str, int, int]]
-    acknowledged_records: Counter[tuple[str, int]]
-    dead_letters: Counter[tuple[str, str]]
-    wait_us: Counter[Wait]
-    broker_error: str
-    oldest_timestamp_ms: int | None
-
-    def __init__(self) -> None:
-        super().__init__(**_DEFAULTS, **{name: Counter() for name in _ALL_COUNTERS})
-
-    def build(self, **others: Any) -> DeliveryReport:
-        """The report; ``others``: what is known only now. Raises TypeError for unknown names."""
-        return DeliveryReport(**vars(self) | others)
 
 
 def total(reports: Iterable[DeliveryReport]) -> DeliveryReport:
@@ -263,18 +226,8 @@ def uncommitted(report: DeliveryReport, *, is_aborted: bool) -> DeliveryReport:
     )
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Counter):
-        return [[key.value if isinstance(key, Wait) else key, n] for key, n in value.items()]
-    return value.isoformat() if isinstance(value, datetime) else value
-
-
-def _counter(plain: Any) -> Counter[Any]:
-    return Counter({_hashable(key): number for key, number in plain})
-
-
-def _hashable(key: Any) -> Any:
-    return tuple(key) if isinstance(key, list) else key
+def _tuples(plain: Any) -> Any:
+    return tuple(map(_tuples, plain)) if isinstance(plain, list) else plain
 
 
 def _sorted(counts: Counter[str]) -> dict[str, int]:

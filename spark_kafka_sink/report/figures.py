@@ -6,12 +6,13 @@ from them. It needs neither Spark nor a client.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime, timezone
-from enum import Enum, auto
-from functools import cache
+from enum import Enum
+from functools import partial
 from typing import Any
 
 # Parts of a report, in the order of its JSON.
@@ -23,7 +24,11 @@ FORBIDDEN_NAMES = "(forbidden names)"
 #: all topics beyond the number that is kept apart
 OTHER_TOPICS = "(other topics)"
 
-_PER_MS = {"s": 1e-3, "ns": 1e6}
+
+def parse_time(text: str) -> datetime:
+    """A time of ISO 8601; raises TypeError or ValueError."""
+    # Python 3.10 does not know the Z.
+    return datetime.fromisoformat(re.sub("Z$", "+00:00", text))
 
 
 # --- how figures add up, over tasks and over micro-batches ----------------------------------------
@@ -56,18 +61,6 @@ def plus_by_name(
     return {name: one.get(name, nothing) + other.get(name, nothing) for name in {**one, **other}}
 
 
-def added_up(one: Any, other: Any) -> dict[str, Any]:
-    """The fields of two reports of one class that add up, by name."""
-    report: Any = type(one)
-    return {name: rule(getattr(one, name), getattr(other, name)) for name, rule in _rules(report)}
-
-
-@cache
-def _rules(report: Any) -> list[tuple[str, Callable[[Any, Any], Any]]]:
-    rules = [(member.name, member.metadata["aggregate"]) for member in fields(report)]
-    return [(name, rule) for name, rule in rules if rule is not None]
-
-
 # --- an entry -------------------------------------------------------------------------------------
 
 
@@ -75,8 +68,8 @@ class Exported:
     """The metric that exports a figure; those of the same name are one metric.
 
     ``labels``: besides those of every metric. ``at``: their values for this figure, if it is one
-    number; the keys of a figure by topic are its labels' values. ``scale``: the factor of each
-    value. ``on_dashboard``: in docs/grafana.json.
+    number; the keys of a figure by topic are its labels' values. ``unit``: s or ns, of a figure in
+    milliseconds. ``on_dashboard``: in docs/grafana.json.
     """
 
     # Not a NamedTuple, which would compile every annotation while a cold worker imports this.
@@ -85,96 +78,100 @@ class Exported:
         kind: str,
         name: str,
         help_text: str,
-        labels: tuple[str, ...],
-        at: tuple[str, ...],
-        scale: float,
-        on_dashboard: bool,
+        *labels: str,
+        at: tuple[str, ...] = (),
+        unit: str = "",
+        on_dashboard: bool = True,
     ) -> None:
         self.kind, self.name, self.help_text, self.labels = kind, name, help_text, labels
-        self.at, self.scale, self.on_dashboard = at, scale, on_dashboard
+        self.at, self.on_dashboard = at, on_dashboard
+        self.scale = {"": 1, "s": 1e-3, "ns": 1e6}[unit]
 
 
-def counter(
-    name: str, help_text: str, *labels: str, unit: str = "", on_dashboard: bool = True
-) -> Exported:
-    """``unit``: s or ns, of a figure in milliseconds."""
-    return Exported("counter", name, help_text, labels, (), _PER_MS.get(unit, 1), on_dashboard)
-
-
-def gauge(
-    name: str, help_text: str, *labels: str, at: tuple[str, ...] = (), unit: str = ""
-) -> Exported:
-    return Exported("gauge", name, help_text, labels, at, _PER_MS.get(unit, 1), True)
+counter = partial(Exported, "counter")
+gauge = partial(Exported, "gauge")
 
 
 class Kind(Enum):
     """What the values of a figure are; parser and schema follow from it. No number is negative."""
 
-    INTEGER = auto()
-    NUMBER = auto()
-    TEXT = auto()
-    TIMESTAMP = auto()
-    INTEGERS_BY_NAME = auto()
-    INTEGERS_BY_TOPIC_AND_ERROR = auto()
+    INTEGER = int
+    NUMBER = float
+    TEXT = str
+    TIMESTAMP = datetime
+    INTEGERS_BY_NAME = Counter
+    INTEGERS_BY_TOPIC_AND_ERROR = dict
 
 
 class Figure:
     """An entry of the table.
 
-    ``nullable``: its value may be None, as it is not known, or there is none; so is a new one.
-    ``meaning``: in docs/report_format.md and the schema. ``line``: its name on a terminal and on
-    the page of ``python -m spark_kafka_sink report``; without one, it is not shown.
-    ``one_of``: the only values. ``is_new``: reports of earlier releases lack it; then it is None.
+    ``part``: of a report's JSON; -1: it is not in there. ``meaning``: in docs/report_format.md and
+    the schema. ``rule``: how it adds up; None: a sum of tasks has the default, and an interval what
+    its latest micro-batch has. ``nullable``: its value may be None, as it is not known, or there is
+    none; so is a new one. ``line``: its name on a terminal and on the page of ``python -m
+    spark_kafka_sink report``; without one, it is not shown. ``one_of``: the only values.
+    ``is_new``: reports of earlier releases lack it; then it is None.
     """
 
     def __init__(
         self,
-        part: int,
-        kind: Kind,
-        nullable: bool,
-        meaning: str,
-        line: str,
-        metric: Exported | None,
-        one_of: Sequence[str],
-        is_new: bool,
+        part: int = -1,
+        meaning: str = "",
+        rule: Callable[[Any, Any], Any] | None = plus,
+        *,
+        kind: Kind = Kind.INTEGER,
+        nullable: bool = False,
+        line: str = "",
+        metric: Exported | None = None,
+        one_of: Sequence[str] = (),
+        is_new: bool = False,
     ) -> None:
-        self.part, self.kind, self.nullable = part, kind, nullable
-        self.meaning, self.line = meaning, line
-        self.metric, self.one_of, self.is_new = metric, one_of, is_new
+        self.part, self.meaning, self.rule, self.kind = part, meaning, rule, kind
+        self.nullable, self.line, self.metric = nullable or is_new, line, metric
+        self.one_of, self.is_new = one_of, is_new
 
 
 def figure(
-    part: int,
-    kind: Kind,
-    meaning: str,
-    aggregate: Callable[[Any, Any], Any] | None,
-    *,
-    default: Any = MISSING,
-    default_factory: Any = MISSING,
-    line: str = "",
-    metric: Exported | None = None,
-    one_of: Sequence[str] = (),
-    nullable: bool = False,
-    is_new: bool = False,
-    compare: bool = True,
+    *arguments: Any, default: Any = MISSING, default_factory: Any = MISSING, **named: Any
 ) -> Any:
-    """A field. ``aggregate``: how it adds up.
+    """A field, and its entry, which gets the other arguments; nullable if the default is None.
 
-    None: a sum of tasks has the default, and an interval what its latest micro-batch has.
+    Without a default, it is that of the kind: 0, an empty text, no counts.
     """
-    entry = Figure(part, kind, nullable or is_new, meaning, line, metric, one_of, is_new)
-    metadata = {"aggregate": aggregate, "figure": entry}
+    entry = Figure(*arguments, nullable=default is None, **named)
+    if default is MISSING and default_factory is MISSING:
+        default_factory = entry.kind.value
     return field(
-        default=default, default_factory=default_factory, compare=compare, metadata=metadata
+        default=default,
+        default_factory=default_factory,
+        compare=entry.kind is not Kind.TIMESTAMP,
+        metadata={"figure": entry},
     )
 
 
-def aggregation(rule: Callable[[Any, Any], Any]) -> dict[str, Any]:
-    """The metadata of a field that is no figure itself."""
-    return {"aggregate": rule}
+# The metadata of a field that is only counted, or follows from other figures.
+SUM = {"figure": Figure()}
+COUNTS = {"figure": Figure(kind=Kind.INTEGERS_BY_NAME)}
+MAXIMUM = {"figure": Figure(rule=largest)}
+NOT_ADDED = {"figure": Figure(rule=None)}
 
 
-class Wait(Enum):
+def table(report: Any) -> dict[str, Figure]:
+    """The entries of a class of figures, by name."""
+    return {member.name: member.metadata["figure"] for member in fields(report)}
+
+
+def added_up(one: Any, other: Any) -> dict[str, Any]:
+    """What adds up of two reports of one class, by name."""
+    return {
+        name: figure.rule(getattr(one, name), getattr(other, name))
+        for name, figure in table(type(one)).items()
+        if figure.rule is not None
+    }
+
+
+class Wait(str, Enum):
     """What a task waits for; the values are names of figures."""
 
     ROWS = "rows_wait_ms"
@@ -183,32 +180,26 @@ class Wait(Enum):
     ACKNOWLEDGEMENT = "acknowledgement_wait_ms"
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
+@dataclass(kw_only=True, init=False, repr=False, eq=False)
 class TaskFigures:
     """The figures that tasks count directly."""
 
     query_id: str | None = figure(
         MICRO_BATCH,
-        Kind.TEXT,
         "Spark's id of the query; null in a batch write, and if no task began",
         latest,
+        kind=Kind.TEXT,
         default=None,
-        nullable=True,
     )
     #: the micro-batch's id, in its report; None in a task's, and in a sum
     batch_id: int | None = figure(
-        MICRO_BATCH,
-        Kind.INTEGER,
-        "Spark's id of the micro-batch; null in a batch write",
-        None,
-        default=None,
-        nullable=True,
+        MICRO_BATCH, "Spark's id of the micro-batch; null in a batch write", None, default=None
     )
     outcome: str = figure(
         MICRO_BATCH,
-        Kind.TEXT,
         "of the micro-batch: delivered, or failed (also if the query was stopped during it)",
         None,
+        kind=Kind.TEXT,
         default="delivered",
         one_of=("delivered", "failed"),
         metric=counter(
@@ -220,11 +211,10 @@ class TaskFigures:
     #: by the clock of the process that made it, or added it up
     ended_at: datetime = figure(
         MICRO_BATCH,
-        Kind.TIMESTAMP,
         "UTC, by the clock of the driver",
         None,
+        kind=Kind.TIMESTAMP,
         default_factory=lambda: datetime.now(timezone.utc),
-        compare=False,
         metric=gauge(
             "spark_kafka_sink_last_delivery_timestamp_seconds",
             "When the latest micro-batch was delivered, in seconds since 1970.",
@@ -232,26 +222,19 @@ class TaskFigures:
     )
     tasks: int = figure(
         MICRO_BATCH,
-        Kind.INTEGER,
         "tasks of the micro-batch",
-        plus,
-        default=0,
         metric=counter(
             "spark_kafka_sink_tasks_total", "Tasks of the micro-batches.", on_dashboard=False
         ),
     )
     failed_tasks: int = figure(
         MICRO_BATCH,
-        Kind.INTEGER,
         "tasks that failed or did not end; with `report.path`, also failed attempts of tasks that "
         "succeeded later",
-        plus,
-        default=0,
         metric=counter("spark_kafka_sink_failed_tasks_total", "Tasks without a report of success."),
     )
     oldest_timestamp_ms: int | None = figure(
         RECORDS,
-        Kind.INTEGER,
         "of acknowledged records with a timestamp from the column that `timestamp.column` names: "
         "the oldest timestamp, in milliseconds since the epoch; null: there is none",
         smallest,
@@ -260,10 +243,7 @@ class TaskFigures:
     )
     unsent_records: int = figure(
         LOSSES,
-        Kind.INTEGER,
         "failed records that were dropped before they were sent",
-        plus,
-        default=0,
         line="- dropped before they were sent",
         metric=counter(
             "spark_kafka_sink_unsent_records_total",
@@ -273,10 +253,7 @@ class TaskFigures:
     )
     possibly_persisted_records: int = figure(
         LOSSES,
-        Kind.INTEGER,
         "failed records that may be in the topic anyway",
-        plus,
-        default=0,
         line="- perhaps in the topic anyway",
         metric=counter(
             "spark_kafka_sink_possibly_persisted_records_total",
@@ -286,22 +263,17 @@ class TaskFigures:
     )
     retried_requests: int | None = figure(
         LOSSES,
-        Kind.INTEGER,
         "produce requests that the client repeated; null: not known",
-        plus,
         default=None,
         line="repeated requests",
         metric=counter(
             "spark_kafka_sink_retried_requests_total", "Produce requests that the client repeated."
         ),
-        nullable=True,
     )
     cross_rack_records: int | None = figure(
         LOSSES,
-        Kind.INTEGER,
         "acknowledged records whose partition leader is in another rack; null: the client has no "
         "rack (`kafka.client.rack`)",
-        plus,
         default=None,
         line="records to another rack",
         metric=counter(
@@ -313,10 +285,7 @@ class TaskFigures:
     )
     metadata_requests: int = figure(
         CLIENT,
-        Kind.INTEGER,
         "requests for metadata of topics",
-        plus,
-        default=0,
         metric=counter(
             "spark_kafka_sink_metadata_requests_total",
             "Requests for topics' metadata.",
@@ -325,10 +294,8 @@ class TaskFigures:
     )
     buffer_peak_bytes: int = figure(
         CLIENT,
-        Kind.INTEGER,
         "the most that a task had in its buffer",
         largest,
-        default=0,
         metric=gauge(
             "spark_kafka_sink_buffer_peak_bytes",
             "The most that a task of the latest micro-batch had in its buffer.",
@@ -336,28 +303,20 @@ class TaskFigures:
     )
     buffer_memory_bytes: int = figure(
         CLIENT,
-        Kind.INTEGER,
         "the size of the buffer, `kafka.buffer.memory`",
         largest,
-        default=0,
         metric=gauge("kafka_producer_buffer_total_bytes", "Size of the buffer of a producer."),
     )
     producers_created: int = figure(
         CLIENT,
-        Kind.INTEGER,
         "tasks that began with a new producer",
-        plus,
-        default=0,
         metric=counter(
             "spark_kafka_sink_producers_created_total", "Tasks that had to create their producer."
         ),
     )
     producers_reused: int = figure(
         CLIENT,
-        Kind.INTEGER,
         "tasks that began with a producer of an earlier task",
-        plus,
-        default=0,
         metric=counter(
             "spark_kafka_sink_producers_reused_total",
             "Tasks that reused a producer of an earlier task.",
@@ -365,9 +324,8 @@ class TaskFigures:
     )
     broker_error: str = figure(
         ERRORS,
-        Kind.TEXT,
         "the latest error between client and brokers, or empty",
         latest,
-        default="",
+        kind=Kind.TEXT,
         line="latest error of a broker",
     )

@@ -24,7 +24,7 @@ T = TypeVar("T")
 _NAME = re.compile(r"report-([0-9]{9,})\.jsonl")
 _MAX_BYTES_PER_FILE = 8 * 1024 * 1024
 _MAX_FILES = 16
-# Of one line each, where nothing can be appended to a file.
+# Where nothing can be appended to a file, each has one line.
 _MAX_SMALL_FILES = 10_000
 # Listing all of them needs a request per thousand.
 _MICRO_BATCHES_PER_LISTING = 100
@@ -142,7 +142,7 @@ def _append_to_newest(line: bytes, target: LocalFolder) -> None:
 
 
 def _add_file(line: bytes, batch_id: int | None, target: Folder) -> None:
-    # Named by the time, because finding the newest number would need a listing of all files.
+    # The time is its number, because finding the newest one would need a listing of all files.
     target.write(_file(time.time_ns() // 1000), line)
     if batch_id is None or batch_id % _MICRO_BATCHES_PER_LISTING == 0:
         _delete_oldest(target, _numbers(target), _MAX_SMALL_FILES)

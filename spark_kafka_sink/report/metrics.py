@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from functools import partial
 from typing import Any
 
 from spark_kafka_sink.report.batch_figures import FIGURES, BatchFigures
-from spark_kafka_sink.report.figures import OTHER_TOPICS, Exported
+from spark_kafka_sink.report.figures import OTHER_TOPICS, Exported, parse_time
 
 #: a value for each combination of labels
 Values = dict[tuple[str, ...], float]
@@ -79,7 +79,7 @@ def _figures(sources: Sequence[tuple[str, Exported]]) -> Callable[[BatchFigures]
 
 
 def _numbers(value: Any, labels: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Those of a figure: one, some by topic, or none if it is not known."""
+    """The numbers of a figure by their labels: one, some by topic, or none if it is not known."""
     if isinstance(value, Mapping):
         for name, part in value.items():
             yield from _numbers(part, (*labels, name))
@@ -88,7 +88,7 @@ def _numbers(value: Any, labels: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 
 
 def _failed_by_topic(report: BatchFigures) -> Values:
-    # 0 for topics without failures: a rate needs a value from before the first failure.
+    # Topics without failures have 0: a rate needs a value from before the first failure.
     values: Values = {(topic,): 0 for topic in report.records_by_topic}
     return values | {(topic,): n for topic, n in report.failed_records_by_topic.items()}
 
@@ -99,32 +99,6 @@ def _outcomes(report: BatchFigures) -> Values:
 
 def _last_delivery(report: BatchFigures) -> Values | None:
     return {(): report.ended_at.timestamp()} if report.outcome == "delivered" else None
-
-
-def _micro_batches(progress: Mapping[str, Any]) -> Values:
-    return {(): is_micro_batch(progress)}
-
-
-def _last_micro_batch(progress: Mapping[str, Any]) -> Values | None:
-    if not is_micro_batch(progress):
-        return None
-    # Python 3.10 does not know the Z.
-    started_at = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00"))
-    return {(): started_at.timestamp() + progress["durationMs"]["triggerExecution"] * _SECONDS}
-
-
-def _input_rows(progress: Mapping[str, Any]) -> Values:
-    return {(): progress["numInputRows"] if is_micro_batch(progress) else 0}
-
-
-def _durations(progress: Mapping[str, Any]) -> Values:
-    if not is_micro_batch(progress):
-        return {}
-    return {(phase,): ms * _SECONDS for phase, ms in progress["durationMs"].items()}
-
-
-def _offsets_behind(progress: Mapping[str, Any]) -> Values:
-    return {(source,): n for source, n in offsets_behind_latest(progress).items()}
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -139,69 +113,91 @@ _READERS: Mapping[str, Callable[[BatchFigures], Values | None]] = {
 #: from a BatchFigures; their table is that of the figures
 REPORT_METRICS = tuple(_exported())
 
-#: from Spark's progress of a query, a mapping
-PROGRESS_METRICS = (
-    Metric(
-        "spark_streaming_micro_batches_total",
-        "counter",
-        (),
-        "Micro-batches that Spark ended.",
-        "durationMs",
-        _micro_batches,
-    ),
-    Metric(
-        "spark_streaming_last_micro_batch_timestamp_seconds",
-        "gauge",
-        (),
-        "When Spark ended the latest micro-batch, in seconds since 1970.",
-        "timestamp, durationMs",
-        _last_micro_batch,
-    ),
-    Metric(
-        "spark_streaming_input_rows_total",
-        "counter",
-        (),
-        "Rows that Spark read from the sources.",
-        "numInputRows",
-        _input_rows,
-    ),
-    Metric(
-        "spark_streaming_duration_seconds_total",
-        "counter",
-        ("phase",),
-        "Time of the micro-batches, by Spark's phases; triggerExecution is all of it.",
-        "durationMs",
-        _durations,
-    ),
-    Metric(
-        "spark_streaming_max_offsets_behind_latest",
-        "gauge",
-        ("source",),
-        "Lag of the source's slowest partition, in records, if the source reports it.",
-        "sources[].metrics.maxOffsetsBehindLatest",
-        _offsets_behind,
-    ),
+
+def _metric(
+    kind: str, name: str, help_text: str, source: str, *labels: str
+) -> Callable[[Callable[[Any], Values | None]], Metric]:
+    """Make a metric of the function that reads it."""
+    return partial(Metric, name, kind, labels, help_text, source)
+
+
+@_metric(
+    "counter",
+    "spark_streaming_micro_batches_total",
+    "Micro-batches that Spark ended.",
+    "durationMs",
 )
+def _micro_batches(progress: Mapping[str, Any]) -> Values:
+    return {(): is_micro_batch(progress)}
+
+
+@_metric(
+    "gauge",
+    "spark_streaming_last_micro_batch_timestamp_seconds",
+    "When Spark ended the latest micro-batch, in seconds since 1970.",
+    "timestamp, durationMs",
+)
+def _last_micro_batch(progress: Mapping[str, Any]) -> Values | None:
+    if not is_micro_batch(progress):
+        return None
+    started_at = parse_time(progress["timestamp"])
+    return {(): started_at.timestamp() + progress["durationMs"]["triggerExecution"] * _SECONDS}
+
+
+@_metric(
+    "counter",
+    "spark_streaming_input_rows_total",
+    "Rows that Spark read from the sources.",
+    "numInputRows",
+)
+def _input_rows(progress: Mapping[str, Any]) -> Values:
+    return {(): progress["numInputRows"] if is_micro_batch(progress) else 0}
+
+
+@_metric(
+    "counter",
+    "spark_streaming_duration_seconds_total",
+    "Time of the micro-batches, by Spark's phases; triggerExecution is all of it.",
+    "durationMs",
+    "phase",
+)
+def _durations(progress: Mapping[str, Any]) -> Values:
+    if not is_micro_batch(progress):
+        return {}
+    return {(phase,): ms * _SECONDS for phase, ms in progress["durationMs"].items()}
+
+
+@_metric(
+    "gauge",
+    "spark_streaming_max_offsets_behind_latest",
+    "Lag of the source's slowest partition, in records, if the source reports it.",
+    "sources[].metrics.maxOffsetsBehindLatest",
+    "source",
+)
+def _offsets_behind(progress: Mapping[str, Any]) -> Values:
+    return {(source,): n for source, n in offsets_behind_latest(progress).items()}
+
+
+@_metric("gauge", "spark_streaming_query_active", "1 while the query runs, then 0.", "is_active")
+def _is_active(event: QueryEvent) -> Values:
+    return {(): event.is_active}
+
+
+@_metric(
+    "counter",
+    "spark_streaming_query_failures_total",
+    "How often the query ended with an error.",
+    "failures",
+)
+def _failures(event: QueryEvent) -> Values:
+    return {(): event.failures}
+
+
+#: from Spark's progress of a query, a mapping
+PROGRESS_METRICS = (_micro_batches, _last_micro_batch, _input_rows, _durations, _offsets_behind)
 
 #: from a QueryEvent
-QUERY_METRICS = (
-    Metric(
-        "spark_streaming_query_active",
-        "gauge",
-        (),
-        "1 while the query runs, then 0.",
-        "is_active",
-        lambda event: {(): event.is_active},
-    ),
-    Metric(
-        "spark_streaming_query_failures_total",
-        "counter",
-        (),
-        "How often the query ended with an error.",
-        "failures",
-        lambda event: {(): event.failures},
-    ),
-)
+QUERY_METRICS = (_is_active, _failures)
 
 METRICS = REPORT_METRICS + PROGRESS_METRICS + QUERY_METRICS
 

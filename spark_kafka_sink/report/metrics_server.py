@@ -57,7 +57,7 @@ class MetricsServer:
 
 
 def _is_of_port(error: Exception, port: int) -> bool:
-    """Otherwise the address is no name (UnicodeError), unknown, or of another machine."""
+    """Whether the port is wrong; otherwise the address is malformed, unknown, or of others."""
     is_taken = isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES)
     return is_taken or not 0 <= port <= _LAST_PORT
 

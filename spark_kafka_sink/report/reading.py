@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_kafka_sink.report.batch_figures import FIGURES, VERSION, BatchFigures
-from spark_kafka_sink.report.figures import Figure, Kind
+from spark_kafka_sink.report.figures import Figure, Kind, parse_time
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ReportFiles:
                     if not line.endswith(b"\n") and _is_cut(line):
                         break
                     offset, number = offset + len(line), number + 1
-                    # First, so that an error in the caller's loop repeats no line.
+                    # This comes first, so that an error in the caller's loop repeats no line.
                     self._read[file] = (offset, number)
                     if line.strip():
                         yield line, file, number
@@ -149,8 +149,7 @@ def _text(value: Any) -> str:
 
 
 def _time(value: Any) -> datetime:
-    # Python 3.10 does not know the Z.
-    time = datetime.fromisoformat(re.sub("Z$", "+00:00", _text(value)))
+    time = parse_time(_text(value))
     if time.tzinfo is None:
         raise ValueError
     return time.astimezone(timezone.utc)

@@ -117,7 +117,7 @@ class LocalFolder:
 
 
 class RemoteFolder:
-    """An object store has no folders, and no file can be appended to."""
+    """A folder of other storage. An object store has none, and no file can be appended to."""
 
     def __init__(self, uri: str) -> None:
         with importing("pyarrow"):

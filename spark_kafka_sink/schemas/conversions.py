@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from spark_kafka_sink.records.column_table import sql_name
 
-#: of structs, arrays and maps that the Spark type of an expression may have
+#: how deep the structs, arrays and maps of an expression's Spark type may be
 LEVELS = 4
 
 

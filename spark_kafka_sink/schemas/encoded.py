@@ -11,7 +11,7 @@ import pyarrow as pa
 from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.rejection import RowProblem, first_problems
 
-#: Arrow bytes: so few that what is made of them, several times as large, stays in a cache
+#: so few bytes of Arrow that what is made of them, several times as large, stays in a cache
 _BYTES_AT_ONCE = 2**21
 
 NO_NULL = "null, but the schema requires a value"
@@ -40,7 +40,7 @@ def encode_in_parts(
     if rows >= count:
         whole = encode(array, prefix)
         return Encoded(whole.values, first_problems(whole.problems, count))
-    # Parts and their concatenation would be the result twice.
+    # Parts and their concatenation would hold the result twice.
     data = bytearray()
     ends = np.zeros(count + 1, dtype=np.int64)
     valid = np.ones(count, dtype=bool)

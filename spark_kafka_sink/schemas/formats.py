@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # The name that Spark's to_avro gives, so that its schemas and ours are versions of each other.
 _DERIVED_NAME = "topLevelRecord"
-#: of structs, arrays and maps, which are written by functions that call themselves
+#: how deep structs, arrays and maps may be: functions that call themselves write them
 _MAX_LEVELS = 64
 
 

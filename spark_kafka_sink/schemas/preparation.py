@@ -20,7 +20,7 @@ def prepare(
 
     With the option ``topic``, its schemas are registered or looked up here. ``folder``: the
     application's on the driver, or None. Raises SchemaMismatch, UnsupportedType,
-    SchemaIncompatible, SchemaNotFound, RegistryUnavailable, RegistryRefused.
+    SchemaIncompatible, SchemaNotFound, RegistryUnavailable, RegistryRejected.
     """
     serialization = options.serialization
     if serialization is None:
@@ -72,7 +72,7 @@ def _named_schema(column: ColumnFormat, text: str | None, spark_type: Any) -> Co
 def _column_schema(
     options: SerializationOptions, column: ColumnFormat, kind: ColumnType
 ) -> ColumnSchema:
-    # Also with another schema: it finds types that the format does not have.
+    # It is derived with another schema too, as it finds types that the format does not have.
     derived = derived_schema(column.format, kind.spark, column.column, column.record_name)
     schema = option_schema(column, kind.spark)
     if options.use_latest_version:

@@ -20,7 +20,7 @@ from spark_kafka_sink.advice import (
     openssl_variables,
     proxy_variable,
 )
-from spark_kafka_sink.clients.local_files import authorities, pem_to_pass
+from spark_kafka_sink.clients.local_files import ca_certificates, pem_to_pass
 from spark_kafka_sink.config.registry_options import (
     FILES,
     REGISTRY_PREFIX,
@@ -32,7 +32,7 @@ from spark_kafka_sink.errors import (
     InvalidOption,
     KafkaSinkError,
     LibraryUnavailable,
-    RegistryRefused,
+    RegistryRejected,
     RegistryUnavailable,
     SchemaIncompatible,
     SchemaNotFound,
@@ -52,7 +52,7 @@ _MAX_RETRY_MS = 1000
 _MIN_SECRET = 3
 
 _NOT_FOUND, _REQUEST_TIMEOUT, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR = 404, 408, 409, 429, 500
-#: the registry's own codes: of a subject, a version, a schema
+#: the registry's own codes for a subject, a version and a schema that it does not have
 _NO_SUCH_SCHEMA = range(40401, 40404)
 _REJECTIONS = {
     401: ("the login", Advice.REGISTRY_LOGIN_REJECTED),
@@ -60,7 +60,7 @@ _REJECTIONS = {
     407: ("the request", Advice.REGISTRY_BEHIND_PROXY),
     **dict.fromkeys(range(300, 400), ("the request", Advice.REGISTRY_REDIRECTS)),
 }
-#: of a subject or registry in the mode READONLY
+#: its own code for a subject or registry in the mode READONLY
 _READ_ONLY = 42205
 _NOT_ALLOWED = (401, 403, 405)
 _OTHER_REJECTION = ("the request", Advice.REGISTRY_REQUEST_REJECTED)
@@ -82,7 +82,7 @@ class RegistryClient:
 
     Raises InvalidOption for settings that contradict each other, LibraryUnavailable if the extra
     ``[registry]`` is not installed. Every method raises RegistryUnavailable if no usable answer
-    arrives, and RegistryRefused if the login or the request is rejected.
+    arrives, and RegistryRejected if the login or the request is rejected.
     """
 
     def __init__(self, options: RegistryOptions) -> None:
@@ -93,7 +93,7 @@ class RegistryClient:
             if name in options and not Path(options[name]).exists():
                 # the client's error does not say which
                 raise InvalidOption(f"{REGISTRY_PREFIX}{name}={options[name]} does not exist here")
-        trust = authorities()
+        trust = ca_certificates()
         urls = len(options.url.split(","))
         self._rounds = 1 if urls == 1 else 1 + _RETRIES
         settings = {
@@ -142,7 +142,7 @@ class RegistryClient:
     def latest(self, subject: str, schema_format: str) -> RegisteredSchema:
         """The subject's latest version; also raises SchemaNotFound.
 
-        Raises RegistryRefused if it is not a schema of that format, refers to others, or has rules.
+        Raises RegistryRejected if it is no schema of that format, refers to others, or has rules.
         """
         answer = self._ask_for_schema(
             subject,
@@ -151,18 +151,18 @@ class RegistryClient:
         )
         schema = answer.schema
         if (schema.schema_type or "AVRO") != _TYPES[schema_format]:
-            raise RegistryRefused(
+            raise RegistryRejected(
                 f"the latest schema of the subject {subject} is {schema.schema_type}, not "
                 f"{_TYPES[schema_format]}; correct the format or the subject"
             )
         if schema.references:
-            raise RegistryRefused(
+            raise RegistryRejected(
                 f"the latest schema of the subject {subject} refers to other subjects, which this "
                 "sink does not follow; register one schema that contains them"
             )
         rules = schema.rule_set
         if rules and (rules.domain_rules or getattr(rules, "encoding_rules", None)):
-            raise RegistryRefused(
+            raise RegistryRejected(
                 f"the latest schema of the subject {subject} has rules, such as for the encryption "
                 "of fields, which this sink does not apply. If records may be written without "
                 "them, set the schema's text as value.schema or key.schema"
@@ -219,7 +219,7 @@ class RegistryClient:
 
 @contextmanager
 def _naming_causes(options: RegistryOptions) -> Iterator[None]:
-    """Around the creation of the client; what it says about a setting becomes InvalidOption."""
+    """Raise InvalidOption for what the client says about a setting while it is created."""
     try:
         yield
     except KafkaSinkError:
@@ -332,7 +332,10 @@ def _readable_pem(options: RegistryOptions) -> Iterator[dict[str, str]]:
 
 
 def _trust_as_registry(client: SchemaRegistryClient, options: RegistryOptions) -> None:
-    """Let the client trust the same authorities when it fetches tokens; it has no option for it."""
+    """Let the client trust the same CA certificates when it fetches tokens.
+
+    It has no option for it.
+    """
     from authlib.integrations.httpx_client import OAuth2Client
 
     registry = client._rest_client  # noqa: SLF001
@@ -386,7 +389,7 @@ def _proxy_source(registry: RegistryOptions) -> str:
 def _sink_error(
     error: Exception, registry: RegistryOptions, subject: str, not_found: Advice | None
 ) -> KafkaSinkError:
-    """RegistryUnavailable, RegistryRefused, SchemaIncompatible or SchemaNotFound."""
+    """The error as RegistryUnavailable, RegistryRejected, SchemaIncompatible or SchemaNotFound."""
     from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
     if isinstance(error, SchemaRegistryError):
@@ -399,7 +402,7 @@ def _sink_error(
             registry,
         )
         if _is_rejection(error.__context__):
-            return RegistryRefused(f"{problem}. {Advice.REGISTRY_TOKEN_REJECTED.remedy}")
+            return RegistryRejected(f"{problem}. {Advice.REGISTRY_TOKEN_REJECTED.remedy}")
         advice = advice_on_text(problem, Advice.REGISTRY_TOKEN_UNAVAILABLE)
         return RegistryUnavailable(f"{problem}. {advice.remedy}")
     if isinstance(error, (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)):
@@ -433,7 +436,7 @@ def _is_passing(error: Exception | None) -> bool:
 
     if isinstance(error, SchemaRegistryError):
         return _is_transient(error.http_status_code)
-    # Of httpx or of httpx2: confluent-kafka uses what is installed.
+    # It is an error of httpx or httpx2: confluent-kafka uses what is installed.
     return any(kind.__name__ == "TransportError" for kind in type(error).__mro__)
 
 
@@ -463,13 +466,13 @@ def _answer_error(
         advice = Advice.REGISTRY_IS_READ_ONLY
     advice = advice_on_text(f"{registry.url} {reason}", advice)
     remedies = [advice.remedy]
-    # Of a server before it, or of what is no registry.
+    # The answer is that of a server before it, or of what is no registry.
     if error.error_code in (None, -1) and advice in _MAY_BE_NO_REGISTRY:
         unreadable = Advice.REGISTRY_ANSWER_UNREADABLE.remedy
         remedies = [unreadable] if advice is _OTHER_REJECTION[1] else [*remedies, unreadable]
     if not_found is None and status in _NOT_ALLOWED and advice is not Advice.REGISTRY_IS_READ_ONLY:
         remedies.append(Advice.REGISTRY_IS_READ_ONLY.remedy)
-    return RegistryRefused(
+    return RegistryRejected(
         f"{_place(registry)} rejects {what} for the subject {subject}, HTTP {status}: {reason}. "
         f"{'. '.join(remedies)}"
     )

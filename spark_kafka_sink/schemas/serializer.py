@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_kafka_sink.config.serialization_options import ColumnFormat, SerializationOptions
-from spark_kafka_sink.errors import RegistryRefused, SchemaMismatch, add_sentence
+from spark_kafka_sink.errors import RegistryRejected, SchemaMismatch, add_sentence
 from spark_kafka_sink.names import is_topic_name
 from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.arrow import Serialized, topic_codes
@@ -36,7 +36,7 @@ _PREFIX_MAGIC = b"\0"
 _HEADER_MAGIC = b"\1"
 _ID_BYTES = 4
 
-# As Spark's from_json reads them; JSON has no such numbers.
+# JSON has no such numbers; Spark's from_json reads these texts.
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
@@ -76,9 +76,9 @@ class ColumnSchema:
 
 @dataclass
 class Serializer:
-    """``known``: what the driver has resolved.
+    """Makes bytes of keys and values by their schemas. Can be pickled; a copy makes its encoders.
 
-    Picklable; where it runs, encoders are made, and ``folder`` is the application's, or None.
+    ``known``: what the driver has resolved. ``folder``: the application's where it runs, or None.
     """
 
     options: SerializationOptions
@@ -95,7 +95,7 @@ class Serializer:
 
         Rows that will be rejected, because they have no valid topic and so no schema, or because
         their schema does not allow them, become JSON.
-        Raises RegistryUnavailable, RegistryRefused, SchemaIncompatible or SchemaNotFound for new
+        Raises RegistryUnavailable, RegistryRejected, SchemaIncompatible or SchemaNotFound for new
         topics, and SchemaMismatch if the latest schema of one does not fit.
         """
         present = [column for column in self.columns if column.format.column in batch.schema.names]
@@ -110,7 +110,7 @@ class Serializer:
             unserializable += problems
         lost = [problem.rows for problem in unserializable]
         lost += [group.rows for group in groups if group.topic is None]
-        # Key and value: the reader of a dead letter cannot tell which of them was not serialized.
+        # Both become JSON: the reader of a dead letter cannot tell which one was not serialized.
         json_rows = np.unique(np.concatenate(lost)) if lost else np.zeros(0, dtype=np.int64)
         id_headers = {}
         is_header = self.options.id_location == "header"
@@ -218,9 +218,9 @@ def _id_header(
 
 
 def id_header(schema: RegisteredSchema) -> bytes:
-    """The header's value. Raises RegistryRefused if the registry gave the schema no GUID."""
+    """The header's value. Raises RegistryRejected if the registry gave the schema no GUID."""
     if schema.guid is None:
-        raise RegistryRefused(
+        raise RegistryRejected(
             "schema.id.location=header needs GUIDs, which this schema registry does not give; "
             "remove the option: a prefix needs only the id"
         )
@@ -232,7 +232,7 @@ def id_header(schema: RegisteredSchema) -> bytes:
 
 @dataclass(frozen=True)
 class _TopicGroup:
-    """``rows`` (int64, ascending) of a topic; None: of rows without a valid one."""
+    """The ``rows`` (int64[], ascending) of a topic; ``topic`` None: they have no valid one."""
 
     topic: str | None
     rows: npt.NDArray[np.int64]
@@ -291,7 +291,7 @@ def _joined(groups: Sequence[_TopicGroup], parts: Sequence[pa.Array]) -> pa.Arra
 
 
 def replace_by_json(values: pa.Array, array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
-    """``values``, but in those rows what ``array`` has there, as JSON; null stays null."""
+    """The ``values``, with JSON of what ``array`` has in those rows instead; null stays null."""
     if not len(rows):
         return values
     mask = np.zeros(len(values), dtype=bool)

@@ -46,8 +46,8 @@ def ids(stub, records):
     ("failure", "error"),
     [
         (GONE, "RegistryUnavailable.*503"),
-        ((200, b"<html>a proxy's page</html>"), "RegistryUnavailable|RegistryRefused"),
-        ((401, b'{"error_code": 401, "message": "who are you?"}'), "RegistryRefused.*who are you"),
+        ((200, b"<html>a proxy's page</html>"), "RegistryUnavailable|RegistryRejected"),
+        ((401, b'{"error_code": 401, "message": "who are you?"}'), "RegistryRejected.*who are you"),
         ((409, b'{"error_code": 409, "message": "READER_FIELD"}'), "SchemaIncompatible.*READER_"),
     ],
 )

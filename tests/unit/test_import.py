@@ -49,6 +49,13 @@ def test_finding_the_format_loads_neither_arrow_nor_librdkafka(fresh_python):
     assert done.stderr == ""
 
 
+def test_a_former_name_leads_to_the_present_one():
+    import spark_kafka_sink
+
+    with pytest.warns(DeprecationWarning, match="now called RegistryRejected"):
+        assert spark_kafka_sink.RegistryRefused is spark_kafka_sink.RegistryRejected
+
+
 def test_a_task_loads_nothing_that_only_errors_and_registries_need(fresh_python):
     """Every cold worker imports it."""
     done = fresh_python(

@@ -12,7 +12,7 @@ from certificates import chain_pem, key_pem
 from fake_client import FakeClient
 
 from spark_kafka_sink.clients import local_files
-from spark_kafka_sink.clients.local_files import FILE_ENDINGS, add_local_files, authorities
+from spark_kafka_sink.clients.local_files import FILE_ENDINGS, add_local_files, ca_certificates
 from spark_kafka_sink.clients.session import Session
 from spark_kafka_sink.clients.sockets import tls_context
 from spark_kafka_sink.config.producer_options import ClientSettings
@@ -89,7 +89,7 @@ MACHINES = [debian, red_hat, own_python, slim, variable_for_a_file, variable_for
 def test_the_authorities_of_a_machine_are_found(machine, bundle, monkeypatch):
     machine(bundle, monkeypatch)
     expected = bundle.parent if machine is variable_for_a_folder else bundle
-    assert authorities() == str(expected)
+    assert ca_certificates() == str(expected)
 
 
 @pytest.mark.parametrize("location", [{}, {"ssl.ca.location": "probe"}])

@@ -18,7 +18,7 @@ from spark_kafka_sink.errors import (
     InvalidOption,
     KafkaSinkError,
     LibraryUnavailable,
-    RegistryRefused,
+    RegistryRejected,
     RegistryUnavailable,
     SchemaIncompatible,
     SchemaNotFound,
@@ -124,7 +124,7 @@ def test_every_exception_of_python_ends_in_an_error_with_advice():
     assert len(kinds) > 40
     for kind in kinds:
         error = _sink_error(kind("x"), options("http://127.0.0.1:1"), "s", None)
-        assert isinstance(error, (RegistryRefused, RegistryUnavailable))
+        assert isinstance(error, (RegistryRejected, RegistryUnavailable))
         assert "Check that schema.registry.url" in str(error)
 
 
@@ -179,7 +179,12 @@ def test_a_random_answer_ends_in_a_schema_or_in_one_sentence(impatient, answer):
 
 
 def check_sentence(error: KafkaSinkError) -> None:
-    assert type(error) in (RegistryRefused, RegistryUnavailable, SchemaIncompatible, SchemaNotFound)
+    assert type(error) in (
+        RegistryRejected,
+        RegistryUnavailable,
+        SchemaIncompatible,
+        SchemaNotFound,
+    )
     assert "Error: 'NoneType'" not in str(error)
     assert "orrect the option" not in str(error)
 

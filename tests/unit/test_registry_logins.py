@@ -18,7 +18,7 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import (
     InvalidOption,
     LibraryUnavailable,
-    RegistryRefused,
+    RegistryRejected,
     RegistryUnavailable,
 )
 from spark_kafka_sink.schemas.known_schemas import WantedSchema, resolve
@@ -55,7 +55,7 @@ def registry():
 def test_a_user_and_a_password(registry):
     registry.authorization = basic("me:secret-word")
     assert register(registry.url, basic_auth_user_info="me:secret-word") == 1
-    with pytest.raises(RegistryRefused, match="the login") as caught:
+    with pytest.raises(RegistryRejected, match="the login") as caught:
         register(registry.url, basic_auth_user_info="me:secret-words")
     assert "secret" not in str(caught.value)
 
@@ -99,7 +99,7 @@ def test_oauth(registry):
 def test_oauth_that_is_rejected_names_its_settings_and_hides_the_secret(registry):
     with identity_provider() as provider:
         wrong = oauth(provider, bearer_auth_client_secret="secret-of-nobody")
-        with pytest.raises(RegistryRefused, match=r"no token.*bearer\.auth\.\*") as caught:
+        with pytest.raises(RegistryRejected, match=r"no token.*bearer\.auth\.\*") as caught:
             register(registry.url, **wrong)
     assert "secret" not in str(caught.value)
     assert registry.requests == []
@@ -117,7 +117,7 @@ def test_oauth_whose_endpoint_does_not_answer_is_no_rejection(registry):
 
 @pytest.mark.parametrize(
     ("status", "error"),
-    [(408, RegistryUnavailable), (503, RegistryUnavailable), (404, RegistryRefused)],
+    [(408, RegistryUnavailable), (503, RegistryUnavailable), (404, RegistryRejected)],
 )
 def test_oauth_whose_endpoint_answers_without_a_token_is_a_rejection_unless_it_may_pass(
     registry, status, error
@@ -247,7 +247,7 @@ def test_a_url_with_the_wrong_scheme_is_named_with_the_way_out(registry, tls):
     with running_stub(tls) as secure, pytest.raises(RegistryUnavailable, match="URL with https://"):
         register(secure.url.replace("https://", "http://"))
     registry.failure = 400, b"The plain HTTP request was sent to HTTPS port"  # as nginx does
-    with pytest.raises(RegistryRefused, match="begin the URL with https://"):
+    with pytest.raises(RegistryRejected, match="begin the URL with https://"):
         register(registry.url)
 
 

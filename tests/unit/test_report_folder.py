@@ -84,6 +84,24 @@ def test_what_failed_tasks_leave_joins_the_report_of_their_micro_batch(tmp_path)
     assert [name.startswith("task-70-") for name in left] == [True]
 
 
+def test_what_a_failed_task_of_release_0_3_left_is_counted(tmp_path):
+    """An upgrade may end a query in the middle of a micro-batch."""
+    counts = {"sent_records": [["a", 5]], "failed_records": [[["a", -1, -152], 3]]}
+    counts |= {"acknowledged_records": [[["a", 0], 2]], "dead_letters": [[["", "NULL_TOPIC"], 3]]}
+    counts |= {"sent_bytes_by_topic": [["a", 50]], "wait_us": [["rows_wait_ms", 2000]]}
+    left = {"ended_at": "2026-11-27T20:56:31.154227+00:00", "query_id": "q", "failed_tasks": 1}
+    (tmp_path / "failed-tasks").mkdir()
+    file = tmp_path / "failed-tasks" / "task-7-x.json"
+    file.write_text(json.dumps({**counts, **left, "round_trip_ms": [0.5, 7.25]}))
+    other = DeliveryReport(batch_id=7, query_id="q", round_trip_ms=(0.25, 9.0))
+    written = append(other, str(tmp_path)).to_dict()
+    assert (written["records"], written["failed_tasks"], written["rows_wait_ms"]) == (2, 1, 2)
+    assert written["failed_records_by_error"] == {"DROPPED_BEFORE_SEND": 3}
+    assert written["dead_letters_by_topic"] == {"": {"NULL_TOPIC": 3}}
+    assert written["round_trip_p99_ms"] == 7.25
+    assert not file.exists()
+
+
 def test_a_repeated_task_that_succeeds_makes_a_delivered_report_of_both_attempts(tmp_path):
     write_failed_task(failed_task(3), str(tmp_path), "0")
     written = append(DeliveryReport(Counter(a=3), tasks=1, batch_id=0), str(tmp_path))

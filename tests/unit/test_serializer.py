@@ -42,7 +42,7 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import (
     InvalidOption,
     LimitReached,
-    RegistryRefused,
+    RegistryRejected,
     RegistryUnavailable,
     SchemaIncompatible,
     SchemaMismatch,
@@ -256,7 +256,7 @@ def test_the_latest_schema_of_the_subject_is_used(registry):
     registry.add("u-value", REQUIRED)
     result = prepared(registry, "u", **LATEST).serialize(batch(ROWS[:1]), "u")
     assert read(REQUIRED, result.batch.column("value")[0].as_py()[5:]) == ROWS[0]
-    with pytest.raises(RegistryRefused, match="AVRO, not JSON"):
+    with pytest.raises(RegistryRejected, match="AVRO, not JSON"):
         prepared(registry, "u", value_format="json", **LATEST)
 
 
@@ -273,7 +273,7 @@ def test_the_latest_schema_of_the_subject_is_used(registry):
 def test_the_latest_schema_may_have_no_rules_for_writers(registry, rules, is_rejected):
     registry.add("t-value", REQUIRED)
     registry.subjects["t-value"][0]["ruleSet"] = rules
-    rejected = pytest.raises(RegistryRefused, match="has rules, such as for the encryption")
+    rejected = pytest.raises(RegistryRejected, match="has rules, such as for the encryption")
     with rejected if is_rejected else nullcontext():
         prepared(registry, **LATEST)
 
@@ -741,10 +741,10 @@ def test_rows_of_many_topics_have_the_ids_of_their_own_subjects(registry, schema
 
 def test_a_registry_without_guids_is_told_apart(registry):
     registry.gives_guids = False
-    with pytest.raises(RegistryRefused, match="GUID"):
+    with pytest.raises(RegistryRejected, match="GUID"):
         prepared(registry, schema_id_location="header")
     serializer = prepared(registry, topic=None, schema_id_location="header")
-    with pytest.raises(RegistryRefused, match="GUID"):
+    with pytest.raises(RegistryRejected, match="GUID"):
         serializer.serialize(batch(topic=pa.array(["t"] * 3)), None)
 
 
@@ -856,7 +856,7 @@ def test_a_column_without_a_record_has_no_subject_that_is_named_after_one(regist
 
 def test_a_login_that_is_rejected_is_named_and_hides_the_password(registry):
     registry.authorization = "Basic nobody"
-    with pytest.raises(RegistryRefused, match="the login") as caught:
+    with pytest.raises(RegistryRejected, match="the login") as caught:
         prepared(registry, **{"schema.registry.basic.auth.user.info": "me:swordfish"})
     assert "swordfish" not in str(caught.value)
 
@@ -918,7 +918,7 @@ def test_a_thread_for_a_question_that_does_not_start_names_the_limit(registry, m
 def test_a_failure_ends_the_questions_and_loses_no_answer(registry, topics):
     registry.failing_subject = "t3-value"
     serializer = prepared(registry, topic=None)
-    with pytest.raises(RegistryRefused, match="t3-value"):
+    with pytest.raises(RegistryRejected, match="t3-value"):
         serializer.serialize(topics, None)
     asked = set(registry.requests)
     assert len(asked) < 200

@@ -96,7 +96,7 @@ def trust(monkeypatch):
     """Makes a file or folder what this machine trusts."""
 
     def install(path):
-        monkeypatch.setattr(local_files, "authorities", lambda: str(path))
+        monkeypatch.setattr(local_files, "ca_certificates", lambda: str(path))
 
     return install
 

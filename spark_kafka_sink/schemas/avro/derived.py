@@ -64,7 +64,7 @@ def derive_schema(spark_type: Any, *, name: str, column: str) -> str:
 
 
 class _Derivation:
-    """``problems``: a sentence for each field that Avro cannot have."""
+    """Derives a schema. ``problems``: a sentence for each field that Avro cannot have."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []

@@ -1,6 +1,7 @@
 """[both] AvroEncoder: an Arrow column as Avro, all rows at once.
 
-In this order: the encoder, the writer of each type, the fields of a record, the branch of a union.
+In this order: the encoder, the compiler of writers, the writer of each primitive type, the choice
+of a union's branch.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ class AvroEncoder:
     """
 
     def __init__(self, schema: str, arrow_type: pa.DataType, column: str) -> None:
-        problems: list[str] = []
         node = parse_schema(schema, column)
-        self._writer = _compile(node, arrow_type, column, problems)
-        if problems:
+        compiler = _Compiler()
+        self._writer = compiler.value(node, arrow_type, column)
+        if problems := tuple(compiler.problems):
             raise SchemaMismatch(
                 f"the column {column} does not fit its Avro schema: " + ". ".join(problems),
-                problems=tuple(problems),
+                problems=problems,
             )
         if isinstance(node, Primitive) and node.type == "bytes":
             self._writer = _remove_length(self._writer)
@@ -93,32 +94,177 @@ def _remove_length(writer: Writer) -> Writer:
 _INTEGERS = {pa.int8(): "i1", pa.int16(): "i2", pa.int32(): "i4", pa.int64(): "i8"}
 
 
-def _compile(
-    node: Node, arrow_type: pa.DataType, path: str, problems: list[str], *, is_nullable: bool = True
-) -> Writer:
-    """The writer of a value that may be null. Adds a sentence for each field that does not fit.
+class _Compiler:
+    """Makes the writers of a column. ``problems``: a sentence for each field that does not fit."""
 
-    ``is_nullable``: whether the column's type allows null. Null is checked in any case.
-    """
-    if isinstance(node, Primitive) and node.type == "null" and pa.types.is_null(arrow_type):
-        return writers.Nothing()
-    if not isinstance(node, Union):
-        inner = _writer(node, arrow_type, path, problems)
-        return writers.Required(path, inner, is_nullable=is_nullable)
-    null = node.null
-    if pa.types.is_null(arrow_type) and null is not None:
-        return writers.Constant(long_bytes(null))
-    others = [(i, branch) for i, branch in enumerate(node.branches) if i != null]
-    if _has_members(arrow_type, len(others)):
-        members = [
-            (i, _writer(branch, field.type, f"{path}.{field.name}", problems))
-            for (i, branch), field in zip(others, arrow_type, strict=True)
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def value(
+        self, node: Node, arrow_type: pa.DataType, path: str, *, is_nullable: bool = True
+    ) -> Writer:
+        """The writer of a value that may be null.
+
+        ``is_nullable``: whether the column's type allows null. Null is checked in any case.
+        """
+        if isinstance(node, Primitive) and node.type == "null" and pa.types.is_null(arrow_type):
+            return writers.Nothing()
+        if not isinstance(node, Union):
+            inner = self.writer(node, arrow_type, path)
+            return writers.Required(path, inner, is_nullable=is_nullable)
+        null = node.null
+        if pa.types.is_null(arrow_type) and null is not None:
+            return writers.Constant(long_bytes(null))
+        others = [(i, branch) for i, branch in enumerate(node.branches) if i != null]
+        if _has_members(arrow_type, len(others)):
+            members = [
+                (i, self.writer(branch, field.type, f"{path}.{field.name}"))
+                for (i, branch), field in zip(others, arrow_type, strict=True)
+            ]
+            return writers.Members(path, null, members)
+        branch, inner = self._branch(node, others, arrow_type, path)
+        if null is None:
+            return writers.Required(path, inner, long_bytes(branch), is_nullable)
+        return writers.Nullable(null, branch, inner)
+
+    def _branch(
+        self,
+        node: Union,
+        others: list[tuple[int, Branch]],
+        arrow_type: pa.DataType,
+        path: str,
+    ) -> tuple[int, Writer]:
+        """The branch that fits best, and its writer. ``others``: all but null, with indices."""
+        if len(others) == 1:
+            index, branch = others[0]
+            return index, self.writer(branch, arrow_type, path)
+        fitting = []
+        for index, branch in others:
+            trial = _Compiler()
+            writer = trial.writer(branch, arrow_type, path)
+            if not trial.problems:
+                fitting.append((index, writer))
+        if not fitting:
+            expression = _as_members(others, arrow_type, path)
+            self.problems.append(mismatch(node, arrow_type, path, expression))
+            return 0, writers.Nothing()
+        return _best(fitting)
+
+    def writer(self, node: Branch, arrow_type: pa.DataType, path: str) -> Writer:
+        """The writer of values that are not null."""
+        arrow_type = plain_type(arrow_type)
+        if isinstance(node, Record | Array | Map):
+            writer = self._nested(node, arrow_type, path)
+        elif isinstance(node, Enum):
+            is_text = arrow_type == pa.string()
+            writer = writers.Symbols(path, node.name, tuple(node.symbols)) if is_text else None
+        elif isinstance(node, Fixed):
+            writer = _fixed(node, arrow_type, path)
+        else:
+            writer = _PRIMITIVES[node.type](node, arrow_type, path)
+        if writer is None:
+            expression = _only_field(node, arrow_type, path)
+            self.problems.append(mismatch(node, arrow_type, path, expression))
+            return writers.Nothing()
+        return writer
+
+    def _nested(
+        self, node: Record | Array | Map, arrow_type: pa.DataType, path: str
+    ) -> Writer | None:
+        if isinstance(node, Record):
+            # Spark's reader makes a struct with one member of a union with one type.
+            is_member = (
+                _only_field(node, arrow_type, path) and arrow_type.field(0).name == "member0"
+            )
+            is_record = pa.types.is_struct(arrow_type) and not is_member
+            return self._record(node, arrow_type, path) if is_record else None
+        if isinstance(node, Array):
+            if not pa.types.is_list(arrow_type) and not pa.types.is_large_list(arrow_type):
+                return None
+            element = self._field(node.items, arrow_type.value_field, Element(f"{path}.element"))
+            return writers.Lists([(None, element)])
+        if not pa.types.is_map(arrow_type) or plain_type(arrow_type.key_type) != pa.string():
+            return None
+        key = writers.Required(f"{path}.key", writers.Text(f"{path}.key"), is_nullable=False)
+        place = MapValue(f"{path}.value")
+        value = self._field(node.values, arrow_type.item_field, place)
+        return writers.Lists([(0, key), (1, value)])
+
+    def _field(self, node: Node, field: pa.Field, path: str) -> Writer:
+        return self.value(node, field.type, path, is_nullable=field.nullable)
+
+    def _record(self, node: Record, arrow_type: pa.DataType, path: str) -> Writer:
+        names = [arrow_type.field(i).name for i in range(arrow_type.num_fields)]
+        fields: list[tuple[int | None, Writer]] = []
+        for field, position in self._match_fields(node, names, path):
+            inner = f"{path}.{field.name}"
+            if position is None:
+                fields.append((None, self._default(field, inner)))
+            else:
+                column = arrow_type.field(position)
+                inner = f"{path}.{column.name}"
+                fields.append((position, self._field(field.type, column, inner)))
+        return writers.Structs(fields)
+
+    def _match_fields(
+        self, record: Record, names: Sequence[str], path: str
+    ) -> list[tuple[Field, int | None]]:
+        """Each field of the record with the position of its name in ``names``.
+
+        None: its default is written, or null if it has none. A name fits if it is the same, an
+        alias, or the same but for its case. Each field without a partner is a problem.
+        """
+        taken: dict[int, str] = {}
+        partners: dict[str, int] = {}
+        exact = _positions(names)
+        lower = _positions([name.lower() for name in names])
+        for positions, accepted in (
+            (exact, lambda field: [field.name]),
+            (exact, lambda field: field.aliases),
+            (lower, lambda field: [field.name.lower()]),
+        ):
+            for field in record.fields:
+                if field.name in partners:
+                    continue
+                fitting = {i for name in accepted(field) for i in positions.get(name, ())}
+                free = sorted(i for i in fitting if i not in taken)
+                if len(free) > 1:
+                    candidates = ", ".join(names[i] for i in free)
+                    self.problems.append(
+                        f"{path}.{field.name}: several fields of the column fit it: {candidates}; "
+                        "rename the one that is meant, and drop the others"
+                    )
+                if free:
+                    partners[field.name] = free[0]
+                    taken.update(dict.fromkeys(free, field.name))
+        matched: list[tuple[Field, int | None]] = []
+        for field in record.fields:
+            if field.name not in partners and not field.has_default and not _may_be_null(field):
+                self.problems.append(
+                    f"{path}.{field.name}: the schema has this field without a default, the column "
+                    "does not have it; add it to the column, or give it a default in the schema"
+                )
+            else:
+                matched.append((field, partners.get(field.name)))
+        self.problems += [
+            f"{path}.{name}: the column has this field, the schema does not; add it to the schema, "
+            "or drop it from the column"
+            for i, name in enumerate(names)
+            if i not in taken
         ]
-        return writers.Members(path, null, members)
-    branch, inner = _branch(node, others, arrow_type, path, problems)
-    if null is None:
-        return writers.Required(path, inner, long_bytes(branch), is_nullable)
-    return writers.Nullable(null, branch, inner)
+        return matched
+
+    def _default(self, field: Field, path: str) -> Writer:
+        try:
+            return writers.Constant(encoded_default(field.type, field.default))
+        except ValueError as error:
+            problem = str(error)
+        except RecursionError:
+            problem = "it contains itself, or is nested too deeply"
+        self.problems.append(
+            f"{path}: the schema's default is invalid: {problem}; correct the schema"
+        )
+        return writers.Nothing()
 
 
 def _has_members(arrow_type: pa.DataType, count: int) -> bool:
@@ -126,29 +272,6 @@ def _has_members(arrow_type: pa.DataType, count: int) -> bool:
     if count < 2 or not pa.types.is_struct(arrow_type):
         return False
     return [field.name for field in arrow_type] == [f"member{i}" for i in range(count)]
-
-
-def _branch(
-    node: Union,
-    others: list[tuple[int, Branch]],
-    arrow_type: pa.DataType,
-    path: str,
-    problems: list[str],
-) -> tuple[int, Writer]:
-    """The branch that fits best, and its writer. ``others``: all but null, with their indices."""
-    if len(others) == 1:
-        index, branch = others[0]
-        return index, _writer(branch, arrow_type, path, problems)
-    fitting = []
-    for index, branch in others:
-        mismatches: list[str] = []
-        writer = _writer(branch, arrow_type, path, mismatches)
-        if not mismatches:
-            fitting.append((index, writer))
-    if not fitting:
-        problems.append(mismatch(node, arrow_type, path, _as_members(others, arrow_type, path)))
-        return 0, writers.Nothing()
-    return _best(fitting)
 
 
 def _as_members(
@@ -172,27 +295,9 @@ def _as_members(
 
 
 def _fits(node: Branch, arrow_type: pa.DataType, path: str) -> bool:
-    problems: list[str] = []
-    _writer(node, arrow_type, path, problems)
-    return not problems
-
-
-def _writer(node: Branch, arrow_type: pa.DataType, path: str, problems: list[str]) -> Writer:
-    """The writer of values that are not null."""
-    arrow_type = plain_type(arrow_type)
-    if isinstance(node, Record | Array | Map):
-        writer = _nested(node, arrow_type, path, problems)
-    elif isinstance(node, Enum):
-        is_text = arrow_type == pa.string()
-        writer = writers.Symbols(path, node.name, tuple(node.symbols)) if is_text else None
-    elif isinstance(node, Fixed):
-        writer = _fixed(node, arrow_type, path)
-    else:
-        writer = _PRIMITIVES[node.type](node, arrow_type, path)
-    if writer is None:
-        problems.append(mismatch(node, arrow_type, path, _only_field(node, arrow_type, path)))
-        return writers.Nothing()
-    return writer
+    trial = _Compiler()
+    trial.writer(node, arrow_type, path)
+    return not trial.problems
 
 
 def _only_field(node: Branch, arrow_type: pa.DataType, path: str) -> str | None:
@@ -201,58 +306,6 @@ def _only_field(node: Branch, arrow_type: pa.DataType, path: str) -> str | None:
         return None
     field = arrow_type.field(0)
     return f"{{0}}.{sql_name(field.name)}" if _fits(node, field.type, path) else None
-
-
-def _nested(
-    node: Record | Array | Map, arrow_type: pa.DataType, path: str, problems: list[str]
-) -> Writer | None:
-    if isinstance(node, Record):
-        # Spark's reader makes a struct with one member of a union with one type.
-        is_member = _only_field(node, arrow_type, path) and arrow_type.field(0).name == "member0"
-        is_record = pa.types.is_struct(arrow_type) and not is_member
-        return _record(node, arrow_type, path, problems) if is_record else None
-    if isinstance(node, Array):
-        if not pa.types.is_list(arrow_type) and not pa.types.is_large_list(arrow_type):
-            return None
-        element = _field_writer(
-            node.items, arrow_type.value_field, Element(f"{path}.element"), problems
-        )
-        return writers.Lists([(None, element)])
-    if not pa.types.is_map(arrow_type) or plain_type(arrow_type.key_type) != pa.string():
-        return None
-    key = writers.Required(f"{path}.key", writers.Text(f"{path}.key"), is_nullable=False)
-    place = MapValue(f"{path}.value")
-    value = _field_writer(node.values, arrow_type.item_field, place, problems)
-    return writers.Lists([(0, key), (1, value)])
-
-
-def _field_writer(node: Node, field: pa.Field, path: str, problems: list[str]) -> Writer:
-    return _compile(node, field.type, path, problems, is_nullable=field.nullable)
-
-
-def _record(node: Record, arrow_type: pa.DataType, path: str, problems: list[str]) -> Writer:
-    names = [arrow_type.field(i).name for i in range(arrow_type.num_fields)]
-    fields: list[tuple[int | None, Writer]] = []
-    for field, position in _match_fields(node, names, path, problems):
-        inner = f"{path}.{field.name}"
-        if position is None:
-            fields.append((None, _default(field, inner, problems)))
-        else:
-            column = arrow_type.field(position)
-            inner = f"{path}.{column.name}"
-            fields.append((position, _field_writer(field.type, column, inner, problems)))
-    return writers.Structs(fields)
-
-
-def _default(field: Field, path: str, problems: list[str]) -> Writer:
-    try:
-        return writers.Constant(encoded_default(field.type, field.default))
-    except ValueError as error:
-        problem = str(error)
-    except RecursionError:
-        problem = "it contains itself, or is nested too deeply"
-    problems.append(f"{path}: the schema's default is invalid: {problem}; correct the schema")
-    return writers.Nothing()
 
 
 def _boolean(_node: Primitive, arrow_type: pa.DataType, _path: str) -> Writer | None:
@@ -323,7 +376,7 @@ def _decimal(
 ) -> Writer | None:
     if not pa.types.is_decimal128(arrow_type) or arrow_type.scale > node.scale:
         return None
-    # In the column's scale; a rescaled value still has to fit the 38 digits of Arrow.
+    # These have the column's scale; a rescaled value still has to fit the 38 digits of Arrow.
     digits = min(node.precision, 38) - node.scale + arrow_type.scale
     scale = node.scale if node.scale > arrow_type.scale else None
     if digits < 0:
@@ -343,56 +396,6 @@ _PRIMITIVES: dict[str, Callable[[Any, pa.DataType, str], Writer | None]] = {
 }
 
 
-def _match_fields(
-    record: Record, names: Sequence[str], path: str, problems: list[str]
-) -> list[tuple[Field, int | None]]:
-    """Each field of the record with the position of its name.
-
-    None: its default is written, or null if it has none.
-    A name is the same, an alias, or the same but for its case. Adds a sentence for each field
-    without a partner.
-    """
-    taken: dict[int, str] = {}
-    partners: dict[str, int] = {}
-    exact = _positions(names)
-    lower = _positions([name.lower() for name in names])
-    for positions, accepted in (
-        (exact, lambda field: [field.name]),
-        (exact, lambda field: field.aliases),
-        (lower, lambda field: [field.name.lower()]),
-    ):
-        for field in record.fields:
-            if field.name in partners:
-                continue
-            fitting = {i for name in accepted(field) for i in positions.get(name, ())}
-            free = sorted(i for i in fitting if i not in taken)
-            if len(free) > 1:
-                candidates = ", ".join(names[i] for i in free)
-                problems.append(
-                    f"{path}.{field.name}: several fields of the column fit it: {candidates}; "
-                    "rename the one that is meant, and drop the others"
-                )
-            if free:
-                partners[field.name] = free[0]
-                taken.update(dict.fromkeys(free, field.name))
-    matched: list[tuple[Field, int | None]] = []
-    for field in record.fields:
-        if field.name not in partners and not field.has_default and not _may_be_null(field):
-            problems.append(
-                f"{path}.{field.name}: the schema has this field without a default, the column "
-                "does not have it; add it to the column, or give it a default in the schema"
-            )
-        else:
-            matched.append((field, partners.get(field.name)))
-    problems += [
-        f"{path}.{name}: the column has this field, the schema does not; add it to the schema, or "
-        "drop it from the column"
-        for i, name in enumerate(names)
-        if i not in taken
-    ]
-    return matched
-
-
 def _may_be_null(field: Field) -> bool:
     return isinstance(field.type, Union) and field.type.null is not None
 
@@ -407,7 +410,7 @@ def _positions(names: Sequence[str]) -> dict[str, list[int]]:
 def _best(fitting: Sequence[tuple[int, Writer]]) -> tuple[int, Writer]:
     """The index and writer of the branch that rejects values of the fewest fields.
 
-    Of several, the one that converts the fewest fields; of several, the first.
+    Among several, it is the one that converts the fewest fields; among these, the first.
     """
     return min(fitting, key=lambda branch: (*_losses(branch[1]), branch[0]))
 

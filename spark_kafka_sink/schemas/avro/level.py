@@ -25,7 +25,7 @@ from spark_kafka_sink.records.arrow_memory import (
     integer_array,
 )
 from spark_kafka_sink.records.columns import containing_rows
-from spark_kafka_sink.records.rejection import RowProblem
+from spark_kafka_sink.records.rejection import RowProblems
 
 Words = npt.NDArray[np.uint64]
 Lengths = npt.NDArray[np.int64]
@@ -51,7 +51,7 @@ def varints(numbers: Words) -> list[Piece]:
     largest = int(numbers.max(initial=0))
     if largest < 1 << 56:
         return [_short_varints(numbers, largest)]
-    # Eight digits, and the one or two above them.
+    # Eight digits are one piece, and the one or two above them another.
     upper = numbers >> np.uint64(56)
     lower = numbers & np.uint64((1 << 56) - 1)
     is_long = upper > 0
@@ -128,15 +128,15 @@ class Level:
         self._parent = parent
         self._pieces: list[Piece] = []
         self._strings: list[_Strings] = []
-        self.problems: list[RowProblem] = [] if parent is None else parent[0].problems
+        self.problems: RowProblems = RowProblems() if parent is None else parent[0].problems
 
     def reject(self, rows: npt.NDArray[np.int64], reason: str) -> None:
-        """These rows (ascending) cannot be encoded."""
+        """Add the problem of these rows (ascending), if there are any: they cannot be encoded."""
         level = self
         while level._parent is not None:
             level, offsets = level._parent
             rows = containing_rows(offsets, rows)
-        self.problems.append(RowProblem(rows, reason))
+        self.problems.add(rows, reason)
 
     def add(self, piece: Piece, active: Mask | None = None) -> None:
         """Add the next bytes of all active rows."""

@@ -41,7 +41,7 @@ def _reject(
 ) -> Mask | None:
     """Reject active rows, with the reason of each; returns the other active ones.
 
-    Of very many rows, most have the same reason.
+    If there are very many rows, most get the same reason.
     """
     if active is not None:
         is_bad = is_bad & active
@@ -99,9 +99,7 @@ class Required:
         valid = memory.validity(array)
         if valid is not None:
             is_bad = ~valid if active is None else active & ~valid
-            if is_bad.any():
-                reason = f"{self.path}: {NO_NULL}"
-                level.reject(np.flatnonzero(is_bad), reason)
+            level.reject(np.flatnonzero(is_bad), f"{self.path}: {NO_NULL}")
             active = _both(active, valid)
         if self.prefix:
             level.add_constant(self.prefix, active)
@@ -142,19 +140,16 @@ class Members:
         exists = memory.valid_rows(array) & active
         valid = [memory.valid_rows(array.field(i)) & exists for i in range(len(self.members))]
         counts = np.sum(valid, axis=0)
-        self._reject(level, counts > 1, "several members are not null, but a union has one value")
+        several = f"{self.path}: several members are not null, but a union has one value"
+        level.reject(np.flatnonzero(counts > 1), several)
         if self.null is None:
-            self._reject(level, active & (counts == 0), NO_NULL)
+            level.reject(np.flatnonzero(active & (counts == 0)), f"{self.path}: {NO_NULL}")
         numbers = np.full(len(array), 2 * (self.null or 0), dtype=np.uint64)
         for is_member, (branch, _) in zip(valid, self.members, strict=True):
             numbers[is_member] = 2 * branch
         level.add_varints(numbers, active)
         for i, (_, writer) in enumerate(self.members):
             writer.write(level, array.field(i), valid[i])
-
-    def _reject(self, level: Level, is_bad: Mask, reason: str) -> None:
-        if is_bad.any():
-            level.reject(np.flatnonzero(is_bad), f"{self.path}: {reason}")
 
 
 @dataclass(frozen=True)
@@ -228,8 +223,7 @@ class Text:
         rows = memory.rows_without_utf8(texts)
         if active is not None:
             rows = rows[active[rows]]
-        if len(rows):
-            level.reject(rows, f"{self.path}: {NOT_UTF8}")
+        level.reject(rows, f"{self.path}: {NOT_UTF8}")
         Bytes().write(level, texts, active)
 
 

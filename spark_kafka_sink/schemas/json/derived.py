@@ -41,11 +41,11 @@ def derive_schema(spark_type: Any, *, title: str, column: str) -> str:
 
     Raises UnsupportedType, which lists all fields that JSON cannot have.
     """
-    problems: list[str] = []
-    schema = _schema(spark_type, column, problems)
-    if problems:
+    derivation = _Derivation()
+    schema = derivation.schema(spark_type, column)
+    if problems := tuple(derivation.problems):
         raise UnsupportedType(
-            "JSON Schema has no type for: " + "; ".join(problems), problems=tuple(problems)
+            "JSON Schema has no type for: " + "; ".join(problems), problems=problems
         )
     head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": title}
     return json.dumps(head | schema, ensure_ascii=False, separators=(",", ":"))
@@ -71,47 +71,53 @@ def type_name(spark_type: Any) -> str:
     return str(spark_type if isinstance(spark_type, str) else spark_type.get("type"))
 
 
-def _schema(spark_type: Any, path: str, problems: list[str]) -> dict[str, Any]:
-    if isinstance(spark_type, str):
-        schema = scalar_schema(spark_type)
-        if schema is None:
-            problems.append(f"column {path}: {spark_type}; {_remedy(spark_type)}")
-        return dict(schema or {})
-    kind = spark_type.get("type")
-    if kind == "struct":
-        return _object(spark_type["fields"], path, problems)
-    if kind == "array":
-        items = _schema(spark_type["elementType"], f"{path}.element", problems)
-        return {"type": "array", "items": _nullable(items, spark_type["containsNull"])}
-    if kind == "map":
-        return _map(spark_type, path, problems)
-    problems.append(f"column {path}: user-defined type; select its fields instead")
-    return {}
+class _Derivation:
+    """Derives a schema. ``problems``: a sentence for each field that JSON cannot have."""
 
+    def __init__(self) -> None:
+        self.problems: list[str] = []
 
-def _object(fields: list[dict[str, Any]], path: str, problems: list[str]) -> dict[str, Any]:
-    properties: dict[str, Any] = {}
-    for field in fields:
-        name = field["name"]
-        if name in properties:
-            problems.append(f"column {path}.{name}: two fields of this name; rename one")
-        schema = _schema(field["type"], f"{path}.{name}", problems)
-        properties[name] = _nullable(schema, field["nullable"])
-    schema = {"type": "object", "properties": properties}
-    if required := [field["name"] for field in fields if not field["nullable"]]:
-        schema["required"] = required
-    return schema | {"additionalProperties": False}
+    def schema(self, spark_type: Any, path: str) -> dict[str, Any]:
+        """The schema of values that are not null."""
+        if isinstance(spark_type, str):
+            schema = scalar_schema(spark_type)
+            if schema is None:
+                self.problems.append(f"column {path}: {spark_type}; {_remedy(spark_type)}")
+            return dict(schema or {})
+        kind = spark_type.get("type")
+        if kind == "struct":
+            return self._object(spark_type["fields"], path)
+        if kind == "array":
+            items = self.schema(spark_type["elementType"], f"{path}.element")
+            return {"type": "array", "items": _nullable(items, spark_type["containsNull"])}
+        if kind == "map":
+            return self._map(spark_type, path)
+        self.problems.append(f"column {path}: user-defined type; select its fields instead")
+        return {}
 
+    def _object(self, fields: list[dict[str, Any]], path: str) -> dict[str, Any]:
+        properties: dict[str, Any] = {}
+        for field in fields:
+            name = field["name"]
+            if name in properties:
+                self.problems.append(f"column {path}.{name}: two fields of this name; rename one")
+            properties[name] = _nullable(
+                self.schema(field["type"], f"{path}.{name}"), field["nullable"]
+            )
+        schema = {"type": "object", "properties": properties}
+        if required := [field["name"] for field in fields if not field["nullable"]]:
+            schema["required"] = required
+        return schema | {"additionalProperties": False}
 
-def _map(spark_type: Mapping[str, Any], path: str, problems: list[str]) -> dict[str, Any]:
-    key = spark_type["keyType"]
-    key_schema = scalar_schema(key) if isinstance(key, str) else None
-    if key_schema != _SCALARS["string"] or key == "timestamp_ntz":
-        name = type_name(key)
-        problems.append(f"column {path}: map with {name} keys; cast its keys to string")
-    values = _schema(spark_type["valueType"], f"{path}.value", problems)
-    is_nullable = spark_type["valueContainsNull"]
-    return {"type": "object", "additionalProperties": _nullable(values, is_nullable)}
+    def _map(self, spark_type: Mapping[str, Any], path: str) -> dict[str, Any]:
+        key = spark_type["keyType"]
+        key_schema = scalar_schema(key) if isinstance(key, str) else None
+        if key_schema != _SCALARS["string"] or key == "timestamp_ntz":
+            name = type_name(key)
+            self.problems.append(f"column {path}: map with {name} keys; cast its keys to string")
+        values = self.schema(spark_type["valueType"], f"{path}.value")
+        is_nullable = spark_type["valueContainsNull"]
+        return {"type": "object", "additionalProperties": _nullable(values, is_nullable)}
 
 
 def _nullable(schema: dict[str, Any], is_nullable: bool) -> dict[str, Any]:

@@ -22,13 +22,14 @@ from spark_kafka_sink.errors import UnsupportedType
 from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.arrow_memory import binary_scalar
 from spark_kafka_sink.records.columns import containing_rows, ranges
-from spark_kafka_sink.records.rejection import RowProblem
+from spark_kafka_sink.records.rejection import RowProblems
 from spark_kafka_sink.schemas.encoded import NO_NULL, NOT_UTF8, Encoded, encode_in_parts
 from spark_kafka_sink.schemas.json.fit import Fit
 
-_Texts = Callable[[pa.Array, list[RowProblem]], pa.Array]
-#: (array, path, problems) -> texts
-_ScalarTexts = Callable[[pa.Array, str, list[RowProblem]], pa.Array]
+_Texts = Callable[[pa.Array, RowProblems], pa.Array]
+#: texts, and the rows (int64[]) without one, with the reason
+_Scalars = tuple[pa.Array, list[tuple[npt.NDArray[np.int64], str]]]
+_ScalarTexts = Callable[[pa.Array], _Scalars]
 
 _ANY = Fit()
 _EMPTY = binary_scalar(b"")
@@ -65,7 +66,7 @@ class JsonEncoder:
         return encode_in_parts(self._encode, array, prefix)
 
     def _encode(self, array: pa.Array, prefix: bytes | pa.Array) -> Encoded:
-        problems: list[RowProblem] = []
+        problems = RowProblems()
         values = self._texts(array, problems)
         if len(prefix):
             values = _join(binary_scalar(prefix) if isinstance(prefix, bytes) else prefix, values)
@@ -84,14 +85,14 @@ def _texts(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
         return texts
     others = [_texts_of_one(kind, path, other) for other in fit.others]
 
-    def first_allowed(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
-        own_problems: list[RowProblem] = []
+    def first_allowed(array: pa.Array, problems: RowProblems) -> pa.Array:
+        own_problems = RowProblems()
         written = texts(array, own_problems)
         for other in others:
             if not own_problems:
                 break
             rows = np.unique(np.concatenate([problem.rows for problem in own_problems]))
-            again: list[RowProblem] = []
+            again = RowProblems()
             retried = other(array.take(memory.integer_array(rows)), again)
             is_good = np.ones(len(rows), dtype=bool)
             for problem in again:
@@ -116,11 +117,18 @@ def _texts_of_one(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
         return _arrays(kind, path, fit)
     if pa.types.is_map(kind):
         return _maps(kind, path, fit)
-    texts = _scalar_texts(kind)
-    if texts is None:
+    scalar_texts = _scalar_texts(kind)
+    if scalar_texts is None:
         problem = f"column {path}: {kind}; cast it to string"
         raise UnsupportedType(f"JSON cannot have {problem}", problems=(problem,))
-    return lambda array, problems: texts(array, path, problems)
+
+    def scalars(array: pa.Array, problems: RowProblems) -> pa.Array:
+        texts, bad = scalar_texts(array)
+        for rows, reason in bad:
+            problems.add(rows, f"{path}: {reason}")
+        return texts
+
+    return scalars
 
 
 def _objects(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
@@ -133,7 +141,7 @@ def _objects(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
     never_null = [(i, f"{path}.{name}") for i, name in enumerate(names) if name in fit.no_nulls]
     labels = [json.dumps(name, ensure_ascii=False).encode() + b":" for name in names]
 
-    def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
+    def texts(array: pa.Array, problems: RowProblems) -> pa.Array:
         # flatten: a field of a null struct is null, so it has no problem.
         arrays = array.flatten()
         columns = [field(column, problems) for field, column in zip(fields, arrays, strict=True)]
@@ -176,11 +184,11 @@ def _join_present(*parts: pa.Array | pa.Scalar) -> pa.Array:
 def _arrays(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
     element = _inner_texts(kind.value_type, path, "element", fit)
 
-    def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
+    def texts(array: pa.Array, problems: RowProblems) -> pa.Array:
         starts, used = _used(array)
-        element_problems: list[RowProblem] = []
+        element_problems = RowProblems()
         elements = element(_selected(array.values, used), element_problems)
-        problems += _row_problems(element_problems, starts)
+        problems.add_inner(element_problems, starts)
         return _joined_lists(array, starts, _null_as_text(elements), b"[", b"]")
 
     return texts
@@ -197,23 +205,21 @@ def _maps(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
     of_key = fit.of_key
     value = _inner_texts(kind.item_type, path, "value", fit)
 
-    def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
+    def texts(array: pa.Array, problems: RowProblems) -> pa.Array:
         starts, used = _used(array)
-        entry_problems: list[RowProblem] = []
+        entry_problems = RowProblems()
         names, items = _selected(array.keys, used), _selected(array.items, used)
         keys = key(names, entry_problems)
         if of_key is None:
             values = value(items, entry_problems)
         else:
             values = _values_by_key(kind.item_type, path, of_key, names, items, entry_problems)
-        problems += _row_problems(entry_problems, starts)
+        problems.add_inner(entry_problems, starts)
         for name in sorted(fit.keys):
             has_name = memory.booleans(pc.equal(memory.plain(names), name))
             having = containing_rows(starts, np.flatnonzero(has_name))
             lacking = np.setdiff1d(np.flatnonzero(memory.valid_rows(array)), having)
-            if len(lacking):
-                reason = f"{path}: the schema requires {name}, the map lacks it"
-                problems.append(RowProblem(lacking, reason))
+            problems.add(lacking, f"{path}: the schema requires {name}, the map lacks it")
         entries = _join(_null_as_text(keys), _COLON, _null_as_text(values))
         return _joined_lists(array, starts, entries, b"{", b"}")
 
@@ -227,7 +233,7 @@ def _inner_texts(kind: pa.DataType, path: str, name: str, fit: Fit) -> _Texts:
     if not fit.no_nulls:
         return texts
 
-    def without_nulls(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
+    def without_nulls(array: pa.Array, problems: RowProblems) -> pa.Array:
         _reject_nulls(array, place, problems)
         return texts(array, problems)
 
@@ -240,7 +246,7 @@ def _values_by_key(
     of_key: Callable[[str], Fit],
     keys: pa.Array,
     items: pa.Array,
-    problems: list[RowProblem],
+    problems: RowProblems,
 ) -> pa.Array:
     """The texts of a map's values if the schema has rules for keys."""
     keys = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
@@ -260,7 +266,7 @@ def _values_by_key(
             is_bad = codes == code
             if fit.nulls:
                 is_bad &= memory.valid_rows(items)
-            problems.append(RowProblem(np.flatnonzero(is_bad), reason))
+            problems.add(np.flatnonzero(is_bad), reason)
             fit = _ANY
         if fit not in fits:
             fits.append(fit)
@@ -268,7 +274,7 @@ def _values_by_key(
     texts = pa.nulls(len(items), pa.large_binary())
     for i, fit in enumerate(fits):
         rows = np.flatnonzero(code_fits[codes] == i)
-        own_problems: list[RowProblem] = []
+        own_problems = RowProblems()
         selected = items.take(memory.integer_array(rows))
         written = _inner_texts(kind, path, "value", fit)(selected, own_problems)
         texts = _replaced(texts, rows, written)
@@ -277,20 +283,21 @@ def _values_by_key(
 
 
 def _reject_nulls(
-    array: pa.Array, path: str, problems: list[RowProblem], around: pa.Array | None = None
+    array: pa.Array, path: str, problems: RowProblems, around: pa.Array | None = None
 ) -> None:
     """Add the rows with a null, unless what is ``around`` is null there."""
     if not array.null_count:
         return
     is_null = ~memory.valid_rows(array)
     rows = np.flatnonzero(is_null if around is None else is_null & memory.valid_rows(around))
-    if len(rows):
-        problems.append(RowProblem(rows, f"{path}: {NO_NULL}"))
+    problems.add(rows, f"{path}: {NO_NULL}")
 
 
-def _without_rows(problems: Sequence[RowProblem], rows: npt.NDArray[np.int64]) -> list[RowProblem]:
-    kept = [replace(problem, rows=np.setdiff1d(problem.rows, rows)) for problem in problems]
-    return [problem for problem in kept if len(problem.rows)]
+def _without_rows(problems: RowProblems, rows: npt.NDArray[np.int64]) -> RowProblems:
+    kept = RowProblems()
+    for problem in problems:
+        kept.add(np.setdiff1d(problem.rows, rows), problem.reason, problem.error)
+    return kept
 
 
 def _replaced(texts: pa.Array, rows: npt.NDArray[np.int64], others: pa.Array) -> pa.Array:
@@ -318,13 +325,6 @@ def _selected(values: pa.Array, used: slice | npt.NDArray[np.int64]) -> pa.Array
     return values.take(memory.integer_array(used))
 
 
-def _row_problems(
-    problems: Sequence[RowProblem], starts: npt.NDArray[np.int64]
-) -> list[RowProblem]:
-    """Problems of elements as problems of the rows that contain them."""
-    return [replace(problem, rows=containing_rows(starts, problem.rows)) for problem in problems]
-
-
 def _null_as_text(texts: pa.Array) -> pa.Array:
     return pc.coalesce(texts, _NULL) if texts.null_count else texts
 
@@ -337,8 +337,7 @@ def _joined_lists(
     return _set_null(texts, ~memory.valid_rows(array)) if array.null_count else texts
 
 
-# Scalars: each function is passed the path of the field, and adds rows without a JSON text to the
-# problems; their text is null, as is that of a null.
+# Scalars: the text of a row without one is null, as is that of a null.
 
 
 def _scalar_texts(kind: pa.DataType) -> _ScalarTexts | None:
@@ -362,12 +361,12 @@ def _set_null(texts: pa.Array, rows: npt.NDArray[Any]) -> pa.Array:
     return memory.binary_array(ends, data, valid=valid, is_large=True)
 
 
-def _plain(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:  # noqa: ARG001
+def _plain(array: pa.Array) -> _Scalars:
     """Integers, decimals and booleans: Arrow writes them as JSON does."""
-    return _binary(array.cast(pa.large_string()))
+    return _binary(array.cast(pa.large_string())), []
 
 
-def _floats(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
+def _floats(array: pa.Array) -> _Scalars:
     """The shortest texts that are read as the same number."""
     values = memory.numbers(array, np.float32 if array.type.bit_width == 32 else np.float64)
     texts = array.cast(pa.large_string())
@@ -378,18 +377,17 @@ def _floats(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
     else:
         texts = _binary(texts)
     if bool(np.isfinite(values).all()):
-        return texts
+        return texts, []
     valid = memory.valid_rows(array)
-    for name, is_bad in (("NaN", np.isnan(values)), ("Infinity", np.isinf(values))):
-        rows = np.flatnonzero(is_bad & valid)
-        if len(rows):
-            reason = f"{path}: {name} has no JSON number; filter or replace it"
-            problems.append(RowProblem(rows, reason))
-    return _set_null(texts, ~np.isfinite(values))
+    bad = [
+        (np.flatnonzero(is_bad & valid), f"{name} has no JSON number; filter or replace it")
+        for name, is_bad in (("NaN", np.isnan(values)), ("Infinity", np.isinf(values)))
+    ]
+    return _set_null(texts, ~np.isfinite(values)), bad
 
 
-def _strings(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
-    # Of nulls, too, any bytes may be in the data. The functions below work on bytes.
+def _strings(array: pa.Array) -> _Scalars:
+    # The data may have any bytes where a row is null. The functions below work on bytes.
     texts = array.cast(pa.large_string())
     bad_rows = memory.rows_without_utf8(texts)
     ends, data = memory.byte_strings(texts)
@@ -404,13 +402,12 @@ def _strings(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array
             texts = pc.replace_substring(texts, chr(code), escape)
     texts = _join(_QUOTE, _binary(texts), _QUOTE)
     if not len(bad_rows):
-        return texts
-    problems.append(RowProblem(bad_rows, f"{path}: {NOT_UTF8}"))
-    return _set_null(texts, bad_rows)
+        return texts, []
+    return _set_null(texts, bad_rows), [(bad_rows, NOT_UTF8)]
 
 
-def _binaries(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:  # noqa: ARG001
-    # As whole groups of three bytes, the base64 of all rows is that of each row.
+def _binaries(array: pa.Array) -> _Scalars:
+    # If each row is whole groups of three bytes, the base64 of all rows is that of each row.
     valid = memory.valid_rows(array)
     ends, _ = memory.byte_strings(array)
     missing = -np.diff(ends) % 3 * valid
@@ -421,15 +418,15 @@ def _binaries(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Arra
     ends = (ends - ends[0]) // 3 * 4
     texts[ends[1:][missing > 0] - 1] = ord("=")
     texts[ends[1:][missing > 1] - 2] = ord("=")
-    return _join(_QUOTE, memory.binary_array(ends, texts, valid=valid, is_large=True), _QUOTE)
+    return _join(_QUOTE, memory.binary_array(ends, texts, valid=valid, is_large=True), _QUOTE), []
 
 
-def _dates(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
+def _dates(array: pa.Array) -> _Scalars:
     texts = _join(_QUOTE, _binary(array.cast(pa.large_string())), _QUOTE)
-    return _check_years(texts, array, memory.numbers(array, np.int32), 1, path, problems)
+    return _check_years(texts, array, memory.numbers(array, np.int32), 1)
 
 
-def _timestamps(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
+def _timestamps(array: pa.Array) -> _Scalars:
     """Texts of instants in UTC, or without a time zone of dates and times without an offset.
 
     Trailing zeros of the fraction of a second are left out.
@@ -438,27 +435,19 @@ def _timestamps(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Ar
     texts = pc.binary_replace_slice(texts, 10, 11, "T")
     texts = pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
     texts = _join(_QUOTE, _binary(texts), _QUOTE if array.type.tz is None else _UTC_END)
-    ticks = memory.numbers(array, np.int64)
-    return _check_years(texts, array, ticks, _US_PER_DAY, path, problems)
+    return _check_years(texts, array, memory.numbers(array, np.int64), _US_PER_DAY)
 
 
 def _check_years(
-    texts: pa.Array,
-    array: pa.Array,
-    ticks: npt.NDArray[Any],
-    per_day: int,
-    path: str,
-    problems: list[RowProblem],
-) -> pa.Array:
+    texts: pa.Array, array: pa.Array, ticks: npt.NDArray[Any], per_day: int
+) -> _Scalars:
     first, last = _DAYS
     is_outside = (ticks < first * per_day) | (ticks >= (last + 1) * per_day)
     if not bool(is_outside.any()):
-        return texts
+        return texts, []
     rows = np.flatnonzero(is_outside & memory.valid_rows(array))
-    if len(rows):
-        reason = f"{path}: a year outside 0000 to 9999, which RFC 3339 lacks; filter or replace it"
-        problems.append(RowProblem(rows, reason))
-    return _set_null(texts, is_outside)
+    reason = "a year outside 0000 to 9999, which RFC 3339 lacks; filter or replace it"
+    return _set_null(texts, is_outside), [(rows, reason)]
 
 
 def _is_spark_timestamp(kind: pa.DataType) -> bool:

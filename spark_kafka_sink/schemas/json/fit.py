@@ -28,9 +28,9 @@ from spark_kafka_sink.schemas.json.tree import (
 )
 
 _NAMES = "propertyNames"
-#: that rows may choose among, and that are tried: several anyOf in one allOf multiply
+#: how many rows may choose among, and how many are tried: several anyOf in one allOf multiply
 _MAX_ALTERNATIVES, _MAX_COMBINATIONS = 64, 4096
-#: of a map, whose keys rules of the schema are for
+#: how many keys of a map are remembered, if the schema has rules for keys
 _CACHED_KEYS = 4096
 _SPARK_TYPES = {
     "boolean": "boolean",
@@ -43,10 +43,10 @@ _SPARK_TYPES = {
 class Fit(NamedTuple):
     """What the rows of a type may have.
 
-    ``nulls``: the types inside whose nulls are written; ``no_nulls``: of which a null is no valid
-    one. ``inner``: of the types inside. ``keys``: what a map must have. ``of_key``: of a map, that
-    of entries with a key, if the schema has rules for keys. ``others``: for the rows that this one
-    does not allow.
+    ``nulls``: the types inside whose nulls are written; ``no_nulls``: those of which a null is not
+    valid. ``inner``: the fits of the types inside. ``keys``: what a map must have. ``of_key`` gives
+    the fit of a map's entries with a key, if the schema has rules for keys. ``others``: the fits
+    for rows that this one does not allow.
     """
 
     problems: Sequence[str] = ()

@@ -125,7 +125,7 @@ class Part(NamedTuple):
             yield from part.all()
 
     def properties(self, name: str | None) -> list[Located]:
-        """The schemas of a property; None: of one that is named nowhere. [] if nothing is said."""
+        """The schemas of a property, [] if it may be anything; None: one that is named nowhere."""
         keywords, scope = self.keywords, self.scope
         properties, patterns = (
             keywords.get(keyword, {}) for keyword in ("properties", "patternProperties")

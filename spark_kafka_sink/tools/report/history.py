@@ -6,10 +6,9 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from spark_kafka_sink.report.batch_figures import BatchFigures
-from spark_kafka_sink.report.figures import Wait, added_up, aggregation, plus
+from spark_kafka_sink.report.figures import NOT_ADDED, SUM, Wait, added_up
 
 #: the components of the tasks' time, and their names
 COMPONENTS: Mapping[str, str] = {
@@ -21,33 +20,29 @@ COMPONENTS: Mapping[str, str] = {
 }
 
 
-def _first(one: Any, _: Any) -> Any:
-    return one
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Interval(BatchFigures):
     """Consecutive micro-batches: their figures, added up, and what is derived from these.
 
     Figures that cannot be added up are those of the last micro-batch.
     """
 
-    first: BatchFigures = field(metadata=aggregation(_first))
-    last: BatchFigures = field(metadata={"aggregate": None})
-    micro_batches: int = field(metadata=aggregation(plus))
-    failed_micro_batches: int = field(metadata=aggregation(plus))
+    first: BatchFigures = field(metadata=NOT_ADDED)
+    last: BatchFigures = field(metadata=NOT_ADDED)
+    micro_batches: int = field(metadata=SUM)
+    failed_micro_batches: int = field(metadata=SUM)
     #: from the end of the previous micro-batch to the end of this one
-    elapsed_ms: float = field(metadata=aggregation(plus))
+    elapsed_ms: float = field(metadata=SUM)
     #: the part of ``elapsed_ms`` in which no task ran, even if tasks ran one after another
-    idle_ms: float = field(metadata=aggregation(plus))
+    idle_ms: float = field(metadata=SUM)
     #: of each micro-batch the longest task, added up
-    longest_tasks_ms: int = field(metadata=aggregation(plus))
+    longest_tasks_ms: int = field(metadata=SUM)
     #: of each delivered micro-batch the longest task and the average task, added up; in failed
     #: ones, not all tasks have run
-    delivered_longest_tasks_ms: int = field(metadata=aggregation(plus))
-    delivered_average_tasks_ms: float = field(metadata=aggregation(plus))
+    delivered_longest_tasks_ms: int = field(metadata=SUM)
+    delivered_average_tasks_ms: float = field(metadata=SUM)
     #: the records of each micro-batch's busiest partition
-    busiest_partitions: Counter[str] = field(metadata=aggregation(plus))
+    busiest_partitions: Counter[str] = field(metadata=SUM)
 
     @classmethod
     def from_report(cls, report: BatchFigures, previous_ended_at: datetime | None) -> Interval:
@@ -74,7 +69,7 @@ class Interval(BatchFigures):
 
     def __add__(self, later: Interval) -> Interval:
         """Both intervals together; ``later`` follows this one."""
-        return replace(later, **added_up(self, later))
+        return replace(later, first=self.first, **added_up(self, later))
 
     @property
     def own_ms(self) -> int:
