@@ -171,12 +171,12 @@ class Client:
         prepared = prepare(self.open_topic(records.topic), partitioned, send_id)
         self._bootstrap()
         # Counted before the call: after an error, the batch is kept too long, not released early.
-        self._add_unreported(send_id, len(records), records.batch, records.topic)
+        self._add_unreported(send_id, len(records), records.arrow_batch, records.topic)
         if isinstance(prepared, MessageArray):
             rejected = self._enqueue_groups(prepared)
         else:
             rejected = self._enqueue_singly(prepared)
-        self._add_unreported(send_id, -len(rejected), records.batch, records.topic)
+        self._add_unreported(send_id, -len(rejected), records.arrow_batch, records.topic)
         return [Rejection(int(partitioned.positions[index]), code) for index, code in rejected]
 
     def _add_unreported(self, send_id: int, count: int, batch: object, topic: str) -> None:

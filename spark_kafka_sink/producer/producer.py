@@ -103,8 +103,8 @@ class NonBlockingProducer:
     def send(self, records: RecordColumns) -> DeliveryFuture:
         """Buffer records, in order; wait only while there is no room for all of them.
 
-        ``records.batch`` is kept until every record is acknowledged or has failed. Records of a
-        topic without metadata are buffered too, and sent in the background when it arrives. The
+        ``records.arrow_batch`` is kept until every record is acknowledged or has failed. Records of
+        a topic without metadata are buffered too, and sent in the background when it arrives. The
         wait for room starts again whenever a record is acknowledged.
 
         Raises BufferExhausted if that wait lasts ``max.block.ms``: then no record was accepted.

@@ -106,7 +106,7 @@ class IncompleteSends:
         #: by send
         self._records: dict[int, RecordColumns] = {}
         #: id of an Arrow batch -> how many incomplete sends have records in it
-        self._batches: Counter[int] = Counter()
+        self._sends_by_arrow_batch: Counter[int] = Counter()
         self._buffered_bytes = 0
         #: how many incomplete sends each topic has
         self.topics: Counter[str] = Counter()
@@ -134,7 +134,7 @@ class IncompleteSends:
             return send  # it has no records
         self._buffered_bytes += self._additional_bytes(records)
         self.report.buffer_peak_bytes = max(self.report.buffer_peak_bytes, self._buffered_bytes)
-        self._batches[id(records.batch)] += 1
+        self._sends_by_arrow_batch[id(records.arrow_batch)] += 1
         self._records[send.send_id] = records
         self._incomplete[send.send_id] = send
         self.topics[send.topic] += 1
@@ -237,9 +237,9 @@ class IncompleteSends:
         self.topics[send.topic] -= 1
         if not self.topics[send.topic]:
             del self.topics[send.topic]
-        self._batches[id(records.batch)] -= 1
-        if not self._batches[id(records.batch)]:
-            del self._batches[id(records.batch)]
+        self._sends_by_arrow_batch[id(records.arrow_batch)] -= 1
+        if not self._sends_by_arrow_batch[id(records.arrow_batch)]:
+            del self._sends_by_arrow_batch[id(records.arrow_batch)]
         # Last: it depends on whether other sends have records in the Arrow batch.
         self._buffered_bytes -= self._additional_bytes(records)
 
@@ -257,12 +257,12 @@ class IncompleteSends:
 
     def _has_room(self, records: RecordColumns) -> bool:
         """True if the records fit, or if only their own Arrow batch is buffered."""
-        if not self._batches.keys() - {id(records.batch)}:
+        if not self._sends_by_arrow_batch.keys() - {id(records.arrow_batch)}:
             return True
         return self._buffered_bytes + self._additional_bytes(records) <= self._limit_bytes
 
     def _additional_bytes(self, records: RecordColumns) -> int:
         """The bytes that these records add; an Arrow batch counts once for all its sends."""
-        is_new = id(records.batch) not in self._batches
+        is_new = id(records.arrow_batch) not in self._sends_by_arrow_batch
         own_bytes = records.own_bytes + len(records) * BYTES_PER_RECORD
-        return own_bytes + (records.batch_bytes if is_new else 0)
+        return own_bytes + (records.arrow_batch_bytes if is_new else 0)

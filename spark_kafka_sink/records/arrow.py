@@ -116,8 +116,8 @@ def split_by_topic(
         topic=topic or "",
         **_record_columns(columns, problems),
         rows=np.arange(first_row, first_row + batch.num_rows, dtype=np.int64),
-        batch=batch,
-        batch_bytes=_kept_bytes(batch),
+        arrow_batch=batch,
+        arrow_batch_bytes=_kept_bytes(batch),
     )
     all_records = _add_schema_ids(all_records, serialized)
     if topic is not None:

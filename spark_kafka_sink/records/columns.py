@@ -18,8 +18,8 @@ class BytesColumn:
 
     ``addresses`` (uint64[records], 0 for null), ``lengths`` (int64[records], bytes) and ``buffer``
     (uint8[bytes]), in which the fingerprint reads all non-empty strings, except for those that
-    ``appended`` adds. ``RecordColumns.batch`` keeps it alive. The first ``id_bytes`` of each string
-    are the id of its schema, which a registry chooses; the fingerprint leaves it out.
+    ``appended`` adds. ``RecordColumns.arrow_batch`` keeps it alive. The first ``id_bytes`` of each
+    string are the id of its schema, which a registry chooses; the fingerprint leaves it out.
     """
 
     addresses: npt.NDArray[np.uint64]
@@ -103,8 +103,8 @@ class RecordColumns:
     A field for each of ``RECORD_COLUMNS``, whose ``take`` selects; None if there is no such column,
     which for ``keys`` means that all are null. ``partitions`` (int32[records], -1: let the
     partitioner choose), ``timestamps_ms`` (int64[records], since the epoch, 0: the time of
-    sending). ``rows`` (int64[records]) are the numbers of their rows. ``batch``, of
-    ``batch_bytes``, keeps the memory alive that the columns point into. ``own_bytes``: the size of
+    sending). ``rows`` (int64[records]) are the numbers of their rows. ``arrow_batch``, of
+    ``arrow_batch_bytes``, keeps the memory alive that the columns point into. ``own_bytes``: the
     memory that only these records' headers use, such as those of dead letters; it counts, too.
     """
 
@@ -115,8 +115,8 @@ class RecordColumns:
     timestamps_ms: npt.NDArray[np.int64] | None
     headers: HeaderColumn | None
     rows: npt.NDArray[np.int64]
-    batch: object
-    batch_bytes: int
+    arrow_batch: object
+    arrow_batch_bytes: int
     own_bytes: int = 0
 
     def __len__(self) -> int:

@@ -418,7 +418,7 @@ class Programs(RuleBasedStateMachine):
             if records.topic == DLQ
         )
         is_within = sends._buffered_bytes - letters_bytes <= self.limit_bytes
-        assert is_within or len(sends._batches) == 1
+        assert is_within or len(sends._sends_by_arrow_batch) == 1
 
     @invariant()
     def no_record_is_reported_twice(self):

@@ -196,6 +196,6 @@ def test_a_dead_letter_has_the_batch_of_its_record_and_headers_of_its_own():
     rejected_records = rejected(key=["k"])
     (records,) = dead_letters(rejected_records, "dlq", UNKNOWN_ORIGIN, NOW_MS)
     assert records.batch is rejected_records.records.batch
-    assert records.batch_bytes == rejected_records.records.batch_bytes
+    assert records.arrow_batch_bytes == rejected_records.records.arrow_batch_bytes
     (row,) = read(records)
     assert records.own_bytes >= sum(len(value or b"") for _, value in row.headers)

@@ -81,8 +81,8 @@ def test_take_gives_every_column_in_the_requested_order():
         timestamps_ms=np.array([7, 0, 9], dtype=np.int64),
         headers=header_column(headers),
         rows=np.array([5, 6, 7]),
-        batch=object(),
-        batch_bytes=6,
+        arrow_batch=object(),
+        arrow_batch_bytes=6,
     )
     taken = records.take(np.array([2, 0]))
     assert len(taken) == 2

@@ -225,7 +225,7 @@ def test_all_memory_is_free_again_once_everything_is_reported(sizes, data):
     for send in data.draw(st.permutations(open_ones)):
         acknowledge(sends, send)
     assert sends._buffered_bytes == 0
-    assert not sends._batches
+    assert not sends._sends_by_arrow_batch
     assert not sends.topics
 
 

@@ -106,7 +106,7 @@ def _marked(records):
     name = np.frombuffer(_Running.name.encode(), dtype=np.uint8)
     buffer[ends[:, None] + np.arange(-_ATTEMPT_DIGITS, 0)] = name
     moved = replace(values, addresses=begins + np.uint64(buffer.ctypes.data), buffer=buffer)
-    return replace(records, values=moved, batch=(records.batch, buffer))
+    return replace(records, values=moved, arrow_batch=(records.arrow_batch, buffer))
 
 
 def _log_to_stderr() -> None:
