@@ -93,7 +93,7 @@ def test_a_batch_is_kept_until_each_of_its_records_is_reported(client, cluster, 
 
 def test_the_memory_of_records_outlives_a_client_that_nobody_closes(records):
     rows = records(["a"])
-    client, batch = Client(NOWHERE), weakref.ref(rows.batch)
+    client, batch = Client(NOWHERE), weakref.ref(rows.arrow_batch)
     client.enqueue(unpartitioned(rows), 1)
     handle = weakref.ref(client)
     del rows, client

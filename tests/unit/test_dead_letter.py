@@ -187,7 +187,7 @@ def test_each_problem_of_a_row_shows_in_its_dead_letter_whichever_one_names_it()
 
 def test_what_a_dead_letter_points_to_stays_alive():
     (records,) = dead_letters(rejected(key=["k"]), "dlq", UNKNOWN_ORIGIN, NOW_MS)
-    assert records.batch is not None
+    assert records.arrow_batch is not None
     (row,) = read(records)
     assert dict(row.headers)[b"kafka-nb.message"] == b"because"
 
@@ -195,7 +195,7 @@ def test_what_a_dead_letter_points_to_stays_alive():
 def test_a_dead_letter_has_the_batch_of_its_record_and_headers_of_its_own():
     rejected_records = rejected(key=["k"])
     (records,) = dead_letters(rejected_records, "dlq", UNKNOWN_ORIGIN, NOW_MS)
-    assert records.batch is rejected_records.records.batch
+    assert records.arrow_batch is rejected_records.records.arrow_batch
     assert records.arrow_batch_bytes == rejected_records.records.arrow_batch_bytes
     (row,) = read(records)
     assert records.own_bytes >= sum(len(value or b"") for _, value in row.headers)

@@ -87,7 +87,7 @@ def test_take_gives_every_column_in_the_requested_order():
     taken = records.take(np.array([2, 0]))
     assert len(taken) == 2
     assert taken.topic == "a"
-    assert taken.batch is records.batch
+    assert taken.arrow_batch is records.arrow_batch
     assert taken.values.addresses.tolist() == [30, 10]
     assert taken.values.lengths.tolist() == [3, 1]
     assert taken.keys.addresses.tolist() == [31, 11]

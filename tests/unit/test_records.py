@@ -217,7 +217,7 @@ def test_keys_and_values_are_not_copied():
 
 def test_records_keep_the_memory_of_their_batch_alive():
     batch = a_batch(topic=["a", "b"])
-    assert all(records.batch is batch for records in split_by_topic(batch, None).records)
+    assert all(records.arrow_batch is batch for records in split_by_topic(batch, None).records)
 
 
 @pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
