@@ -258,6 +258,7 @@ def test_json_has_stable_names():
     said = []
     assert say_json(RESULTS[:1], said.append)
     assert json.loads(said[0]) == {
+        "ok": True,
         "is_well": True,
         "results": [
             {
@@ -275,7 +276,7 @@ def test_json_has_stable_names():
 def test_the_command_fails_if_a_check_does(capsys):
     assert main(["doctor", SERVERS, "--json"]) == 1
     output = json.loads(capsys.readouterr().out)
-    assert not output["is_well"]
+    assert output["ok"] is output["is_well"] is False
     assert len({result["name"] for result in output["results"]}) == len(CHECKS)
 
 
