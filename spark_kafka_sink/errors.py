@@ -24,6 +24,10 @@ class KafkaSinkError(Exception):
     #: rejected too often may be locked.
     is_permanent = False
 
+    def __str__(self) -> str:
+        # Some have two sentences: the problem, and what to do, which doctor shows apart.
+        return ". ".join(map(str, self.args))
+
     def __reduce__(self) -> Any:
         # Exception.__reduce__ calls the constructor with args only, without our fields.
         return _rebuild, (type(self), self.args, self.__dict__)
@@ -41,7 +45,7 @@ def headline(error: KafkaSinkError) -> KafkaSinkError:
 
 def add_sentence(error: KafkaSinkError, sentence: str) -> None:
     """Add what only the caller knows to an error's message, such as the fate of the records."""
-    error.args = (f"{error}. {sentence}", *error.args[1:])
+    error.args = (f"{error}. {sentence}",)
 
 
 class InvalidOption(KafkaSinkError):

@@ -52,6 +52,8 @@ class TokenCall:
     def __init__(self, settings: ClientSettings, clock: Clock) -> None:
         self._name = settings.oauth_callback
         self._configuration = settings.get("sasl.oauthbearer.config", "")
+        #: what the user has set
+        self.option = token_option(settings)
         self._clock = clock
         #: until then, clients that need a token wait for this call
         self._pending_until = Deadline(_CALL_SECONDS, clock)
@@ -80,17 +82,10 @@ class TokenCall:
         late = f"{self.option} has not returned after {seconds:.1f} s"
         return self.outcome or TokenUnavailable(late)
 
-    @property
-    def option(self) -> str:
-        """What the user has set."""
-        if self._name == MSK_IAM_CALLBACK:
-            return f"kafka.sasl.mechanism={AWS_MSK_IAM}"
-        return f"oauth.callback={self._name}"
-
     def _run(self) -> Token | AuthenticationFailed:
         function = None
         try:
-            function = resolve(self._name)
+            function = _resolve(self._name)
             returned = function(str(self._configuration))
         except BaseException as error:  # noqa: BLE001 - the user's code; the client gets the error
             text = _without_secrets(str(error).partition("\n")[0], str(self._configuration))
@@ -224,22 +219,32 @@ class TokenFunction:
             self._next_replacement = Deadline(_REPLACEMENT_SECONDS, self._clock)
             self.call()
 
-    def fetch(self, seconds: float) -> Token | AuthenticationFailed:
-        """Call the function, even if other clients have a token, and wait that long.
-
-        Returns a token, or why there is none.
-        """
-        return TokenCall(self._settings, self._clock).join(seconds)
-
-    def problem(self, seconds: float) -> str:
-        """Call the function, and wait that long: why it gives no token, or ""."""
-        outcome = self.fetch(seconds)
-        return "" if isinstance(outcome, Token) else str(outcome)
-
 
 @per_process
 def _latest_calls_here() -> LatestCalls:
     return LatestCalls()
+
+
+def shared_token(
+    settings: ClientSettings, _configuration: str = ""
+) -> tuple[str, float, str, dict[str, str]]:
+    """The token that the clients of this process share, as confluent_kafka's ``oauth_cb`` gives it.
+
+    Raises AuthenticationFailed if there is none within 10 s.
+    """
+    call = _latest_calls_here().call(settings, time.monotonic, None, None)
+    outcome = call.join(_CALL_SECONDS)
+    if isinstance(outcome, AuthenticationFailed):
+        raise outcome
+    seconds = outcome.expires_at_ms / 1000
+    return outcome.value, seconds, outcome.principal, dict(outcome.extensions)
+
+
+def token_option(settings: ClientSettings) -> str:
+    """What the user has set so that a function gives tokens."""
+    if settings.oauth_callback == MSK_IAM_CALLBACK:
+        return f"kafka.sasl.mechanism={AWS_MSK_IAM}"
+    return f"oauth.callback={settings.oauth_callback}"
 
 
 def token_remedy(settings: ClientSettings) -> str:
@@ -248,7 +253,7 @@ def token_remedy(settings: ClientSettings) -> str:
     return (Advice.NO_TOKEN_OF_MSK_IAM if is_msk_iam else Advice.NO_TOKEN_FROM_CALLBACK).remedy
 
 
-def resolve(name: str) -> Callable[[str], Any]:
+def _resolve(name: str) -> Callable[[str], Any]:
     """The function ``package.module:function``; raises ImportError or AttributeError."""
     module, _, function = name.partition(":")
     attribute: Any = importlib.import_module(module)

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from spark_kafka_sink.advice import Advice, advice_on_text, proxy_variable, settings_error
 from spark_kafka_sink.clients.local_files import add_local_files, file_versions
-from spark_kafka_sink.clients.oauth_token import TokenFunction, token_remedy
+from spark_kafka_sink.clients.oauth_token import TokenFunction, token_option, token_remedy
 from spark_kafka_sink.config.logins import fetches_tokens
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Clock, Deadline
@@ -120,13 +120,14 @@ class Session(Generic[ClientT]):
                 kind = AuthenticationFailed if failure is None else type(failure)
             elif _may_have_token_later(self._answer_status, error.text):
                 kind, advice = TokenUnavailable, Advice.TOKEN_ENDPOINT_IS_UNAVAILABLE
-        return kind(". ".join(login_failure(error.text, self._settings, advice)))
+        return kind(*login_failure(error.text, self._settings, advice))
 
     def late_token_error(self, waited: str) -> TokenUnavailable:
-        """What to raise if the token endpoint has given no token in time; ``waited``: how long."""
-        text = f"{_NO_TOKEN}: it has given none within {waited}"
+        """What to raise if there was no token in time; ``waited``: how long."""
+        source = token_option(self._settings) if self._settings.oauth_callback else "it"
+        text = f"{_NO_TOKEN}: {source} has given none within {waited}"
         advice = Advice.TOKEN_ENDPOINT_IS_UNAVAILABLE
-        return TokenUnavailable(". ".join(login_failure(text, self._settings, advice)))
+        return TokenUnavailable(*login_failure(text, self._settings, advice))
 
     def discard_token(self) -> None:
         """Stop sharing this client's token with other clients."""

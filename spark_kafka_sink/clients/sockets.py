@@ -140,35 +140,35 @@ def concerns_clients_certificate(text: str) -> bool:
     return CERTIFICATE_ALERT.search(text) is not None
 
 
-def tls_explanation(text: str, settings: ClientSettings) -> str:
+def tls_explanation(text: str, settings: ClientSettings) -> tuple[str, str]:
     """What is wrong, and what to do, from the client's ``text`` and a handshake with the broker."""
     problem = f"no TLS connection to {settings['bootstrap.servers']}: {text}"
     problem += openssl_variables(text)
     if concerns_openssl(text):
-        return f"{problem}. {Advice.OPENSSL_CONFIGURATION.remedy}"
+        return problem, Advice.OPENSSL_CONFIGURATION.remedy
     if concerns_clients_certificate(text):
-        return f"{problem}. {Advice.CLIENT_CERTIFICATE}"
-    return _certificate_problem(text, settings) or f"{problem}. {Advice.TLS_FAILED.remedy}"
+        return problem, str(Advice.CLIENT_CERTIFICATE)
+    return _certificate_problem(text, settings) or (problem, Advice.TLS_FAILED.remedy)
 
 
-def _certificate_problem(text: str, settings: ClientSettings) -> str:
-    """What a handshake shows about the broker's certificate, or nothing."""
+def _certificate_problem(text: str, settings: ClientSettings) -> tuple[str, str] | None:
+    """What a handshake shows about the broker's certificate, if anything."""
     address = _BROKER.match(text)
     if address is None:
-        return ""
+        return None
     try:
         context = tls_context(settings)
         broker = server(address[1])
     except (OSError, ValueError):
-        return ""
+        return None
 
-    def handshake(server: Server) -> str:
+    def handshake(server: Server) -> tuple[str, str] | None:
         try:
             connect_tls(server, context, Deadline(_HANDSHAKE_SECONDS)).close()
         except ssl.SSLCertVerificationError as error:
-            problem, advice = certificate_rejected(error, settings.trust_option)
-            return f"no TLS connection to {server}: {problem}. {advice}"
-        return ""
+            problem, remedy = certificate_rejected(error, settings.trust_option)
+            return f"no TLS connection to {server}: {problem}", remedy
+        return None
 
     (call,) = call_all(handshake, [broker], Deadline(_HANDSHAKE_SECONDS))
-    return call.value or ""
+    return call.value

@@ -80,22 +80,18 @@ def sending_settings(options: ProducerOptions) -> ClientSettings:
     return _add(options.client, added)
 
 
-def query_settings(statistics_interval_ms: int) -> dict[str, str]:
-    """The settings of clients that only ask: preflight's and doctor's.
+def query_settings(settings: ClientSettings, statistics_interval_ms: int) -> ClientSettings:
+    """For clients that only ask: preflight's and doctor's.
 
     The statistics say whether a client is connected; its errors say what its log lines would.
     """
-    return {
-        # A user without the permission to write must be able to log in, too.
+    added = {
+        # A user without permission to write must be able to authenticate, too.
         "enable.idempotence": "false",
         "log_level": "0",
         "statistics.interval.ms": str(statistics_interval_ms),
     }
-
-
-def preflight_settings(settings: ClientSettings, statistics_interval_ms: int) -> ClientSettings:
-    """The user's settings and ``query_settings``, for preflight's client."""
-    return _add(settings, query_settings(statistics_interval_ms))
+    return _add(settings, added)
 
 
 def group_settings(settings: ClientSettings, group: str) -> ClientSettings:

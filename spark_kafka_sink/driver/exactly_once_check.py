@@ -47,12 +47,12 @@ def check(settings: ClientSettings, topic: str) -> None:
     """
     deadline = Deadline(CONFIGURATION_SECONDS)
     with asking(settings, reports_versions=True) as brokers:
-        broker_ids = brokers.broker_ids(deadline)
-        if not broker_ids:
+        cluster = brokers.cluster(deadline)
+        if cluster is None:
             raise NoAnswer
         if problem := unsupported(brokers.newest_versions):
             raise InvalidOption(f"{problem}. {Advice.EXACTLY_ONCE_UNSUPPORTED.remedy}")
-        broker = brokers.broker_configuration(broker_ids, deadline)
+        broker = brokers.broker_configuration(cluster.broker_ids[0], deadline)
         topic_answer = brokers.topic_configuration(topic, deadline)
     broker_settings = {} if broker is None else broker.settings
     topic_settings = {} if topic_answer is None else topic_answer.settings

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
 
 from spark_kafka_sink.advice import Advice, concerns_openssl
 from spark_kafka_sink.clients.session import Session, concerns_login
 from spark_kafka_sink.clients.sockets import concerns_clients_certificate, tls_explanation
-from spark_kafka_sink.config.added_settings import preflight_settings
+from spark_kafka_sink.config.added_settings import query_settings
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
@@ -35,12 +34,10 @@ UNREACHABLE_SECONDS = 3.0
 _ANSWER_SECONDS = 0.25
 #: for all requests of one question
 CONFIGURATION_SECONDS = 3.0
-_STATE_INTERVAL_MS = 10
 _POLL_SECONDS = 0.1
 _FREE_SECONDS = 1.0
 
-Answer = TopicDescription | ClusterDescription | ConfigurationDescription
-AnswerT = TypeVar("AnswerT", TopicDescription, ClusterDescription, ConfigurationDescription)
+Answer = TopicDescription | RequestFailed | ClusterDescription | ConfigurationDescription
 
 
 class NoAnswer(Exception):
@@ -48,12 +45,22 @@ class NoAnswer(Exception):
 
 
 class Inquirer:
-    """A client, and what is known about the brokers."""
+    """A client, and what is known about the brokers.
 
-    def __init__(self, settings: ClientSettings, *, reports_versions: bool = False) -> None:
+    ``statistics_ms``: how often the client says whether it is connected, also while nobody listens.
+    """
+
+    def __init__(
+        self, settings: ClientSettings, *, reports_versions: bool = False, statistics_ms: int = 10
+    ) -> None:
         self.settings = settings
         #: of each request, what all brokers support that were connected so far
         self.newest_versions: dict[int, int] = {}
+        #: what they advertise, by node id
+        self.addresses: Mapping[int, str] = {}
+        self._latest_addresses: Mapping[int, str] = {}
+        #: whether one has accepted a connection, and then kept it waiting
+        self.keep_waiting = False
         #: whether the client has tried to connect to any of them; before, it needs its token
         self._were_tried = False
         self._are_down = False
@@ -64,7 +71,7 @@ class Inquirer:
         #: the text of the client's latest error
         self.problem = ""
         new_client = partial(Client, reports_versions=reports_versions)
-        self._session = Session(new_client, preflight_settings(settings, _STATE_INTERVAL_MS))
+        self._session = Session(new_client, query_settings(settings, statistics_ms))
         self.client = self._session.client
 
     @property
@@ -79,29 +86,37 @@ class Inquirer:
     def listen(self, deadline: Deadline) -> list[Answer]:
         """Return the answers received so far, or wait a moment for the next event.
 
-        Raises AuthenticationFailed if a broker rejects the login, and LimitReached.
+        Raises AuthenticationFailed if a broker rejects the authentication, and LimitReached.
         """
         answers: list[Answer] = []
         for event in self._session.poll(deadline.slice(_POLL_SECONDS)):
             if isinstance(event, Statistics):
-                self._were_tried |= event.awaits_connection or event.is_connected
-                if event.awaits_connection:
-                    self._until_others_are_tried = Deadline(UNREACHABLE_SECONDS)
-                if event.is_connected:
-                    self._are_down = False
-                    self.end_of_answers = self.end_of_answers or Deadline(_ANSWER_SECONDS)
+                self._note_state(event)
             elif isinstance(event, BrokerError):
-                self._note(event)
-            elif isinstance(event, RequestFailed):
-                self.problem = self.problem or error_name(event.code)
+                self._note_error(event)
             elif isinstance(event, ApiVersion):
                 known = self.newest_versions.get(event.api_key, event.newest)
                 self.newest_versions[event.api_key] = min(known, event.newest)
             elif isinstance(event, Answer):
                 answers.append(event)
+                if isinstance(event, RequestFailed):
+                    self.problem = self.problem or error_name(event.code)
         return answers
 
-    def _note(self, error: BrokerError) -> None:
+    def _note_state(self, state: Statistics) -> None:
+        self.keep_waiting |= state.keeps_waiting
+        self._were_tried |= state.awaits_connection or state.is_connected
+        if state.awaits_connection:
+            self._until_others_are_tried = Deadline(UNREACHABLE_SECONDS)
+        if state.is_connected:
+            self._are_down = False
+            self.end_of_answers = self.end_of_answers or Deadline(_ANSWER_SECONDS)
+        # The first statistics may be written while brokers are being added.
+        if state.addresses == self._latest_addresses:
+            self.addresses = state.addresses
+        self._latest_addresses = state.addresses
+
+    def _note_error(self, error: BrokerError) -> None:
         self._were_tried = True
         if concerns_login(error.code, error.text):
             if self._session.awaits_token:
@@ -109,57 +124,74 @@ class Inquirer:
             raise self._session.login_error(error)
         concerns_tls = concerns_clients_certificate(error.text) or concerns_openssl(error.text)
         if error.code == ErrorCode.SSL or concerns_tls:
-            raise AuthenticationFailed(tls_explanation(error.text, self.settings))
+            raise AuthenticationFailed(*tls_explanation(error.text, self.settings))
         if error.code == ErrorCode.CRIT_SYS_RESOURCE:
             raise thread_limit_reached(error.text)
         if error.code == ErrorCode.ALL_BROKERS_DOWN:
-            # Also if a broker accepts connections and closes them; it may require a login.
+            # Also if a broker accepts connections and closes them; it may require authentication.
             self._are_down, self.end_of_answers = True, None
         else:
             self.problem = error.text
 
-    def wait_for(self, kind: type[AnswerT], deadline: Deadline) -> AnswerT | None:
-        """The next answer of that kind, or None if none arrives by the deadline."""
-        while not deadline.expired:
-            for answer in self.listen(deadline):
-                if isinstance(answer, kind):
-                    return answer
-        return None
-
     def unavailable(self, waited: str) -> BrokerUnavailable | TokenUnavailable:
         """What to raise if none of them has answered; ``waited``: how long."""
-        if self._session.fetches_tokens and not self._were_tried:
+        if not self._were_tried and (self._session.fetches_tokens or self._session.awaits_token):
             return self._session.late_token_error(waited)
         return BrokerUnavailable(
             f"no broker answered at {self.settings['bootstrap.servers']} within {waited}"
-            f"{': ' * bool(self.problem)}{self.problem}. {Advice.NO_BROKER.remedy}"
+            f"{': ' * bool(self.problem)}{self.problem}",
+            Advice.NO_BROKER.remedy,
         )
 
     def discard_token(self) -> None:
         """Let the next check get a new one."""
         self._session.discard_token()
 
-    def broker_ids(self, deadline: Deadline) -> tuple[int, ...]:
-        """The ids of all brokers; none if there is no answer by the deadline."""
-        self.client.describe_cluster(deadline.remaining())
-        cluster = self.wait_for(ClusterDescription, deadline)
-        return () if cluster is None else cluster.broker_ids
+    # --- questions: None if there is no answer by the deadline ------------------------------------
+
+    def _answers(self, deadline: Deadline) -> Iterator[Answer]:
+        while not deadline.expired:
+            yield from self.listen(deadline)
+
+    def cluster(self, deadline: Deadline) -> ClusterDescription | None:
+        """The brokers, and what this user may do with the cluster."""
+        self.client.describe_cluster(deadline.remaining(), include_authorized_operations=True)
+        for answer in self._answers(deadline):
+            if isinstance(answer, ClusterDescription) and answer.broker_ids:
+                return answer
+        return None
+
+    def topic(self, topic: str, deadline: Deadline) -> TopicDescription | None:
+        """A topic, and what this user may do with it; does not make brokers create it."""
+        self.client.describe_topics(
+            [topic], deadline.remaining(), include_authorized_operations=True
+        )
+        for answer in self._answers(deadline):
+            if isinstance(answer, TopicDescription) and answer.topic == topic:
+                return answer
+            if isinstance(answer, RequestFailed) and topic in answer.topics:
+                return TopicDescription(topic, answer.code, 0, ())
+        return None
 
     def broker_configuration(
-        self, broker_ids: tuple[int, ...], deadline: Deadline
+        self, broker_id: int, deadline: Deadline
     ) -> ConfigurationDescription | None:
-        """The settings of one of the brokers, or None if there is no answer by the deadline."""
-        if not broker_ids:
-            return None
-        self.client.describe_broker_configs(broker_ids[0], deadline.remaining())
-        return self.wait_for(ConfigurationDescription, deadline)
+        """The settings of a broker."""
+        self.client.describe_broker_configs(broker_id, deadline.remaining())
+        return self._configuration(str(broker_id), deadline)
 
     def topic_configuration(
         self, topic: str, deadline: Deadline
     ) -> ConfigurationDescription | None:
-        """The settings of a topic, or None if there is no answer by the deadline."""
+        """The settings of a topic."""
         self.client.describe_topic_configs([topic], deadline.remaining())
-        return self.wait_for(ConfigurationDescription, deadline)
+        return self._configuration(topic, deadline)
+
+    def _configuration(self, resource: str, deadline: Deadline) -> ConfigurationDescription | None:
+        for answer in self._answers(deadline):
+            if isinstance(answer, ConfigurationDescription) and answer.resource == resource:
+                return answer
+        return None
 
 
 @contextmanager
@@ -183,16 +215,5 @@ def topic_exists(options: SinkOptions, timeout_seconds: float) -> bool:
     if options.topic is None:
         return False
     with asking(options.producer.client) as brokers:
-        brokers.client.describe_topics([options.topic], timeout_seconds)
-        answer = brokers.wait_for(TopicDescription, Deadline(timeout_seconds))
+        answer = brokers.topic(options.topic, Deadline(timeout_seconds))
         return answer is not None and answer.code == ErrorCode.NO_ERROR
-
-
-def newest_versions(settings: ClientSettings, deadline: Deadline) -> dict[int, int]:
-    """The newest version of each request among the connected brokers, by API key.
-
-    Empty if none answers by the deadline. Raises AuthenticationFailed or InvalidOption.
-    """
-    with asking(settings, reports_versions=True) as brokers:
-        brokers.broker_ids(deadline)
-        return brokers.newest_versions

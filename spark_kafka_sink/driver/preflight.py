@@ -1,8 +1,9 @@
-"""[driver] The check before a micro-batch: a broker answers, accepts the login, has the topic."""
+"""[driver] The check before a micro-batch: a broker answers, accepts the user, has the topic."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def check(options: SinkOptions, folder: Path | None = None) -> None:
 
     Runs once per process and configuration, so it runs again when Spark plans in a new process,
     which then needs the application's ``folder``. A failed check runs again.
-    A rejected login or forbidden topic fails at once. Unreachable brokers fail the first
+    A rejected user or forbidden topic fails at once. Unreachable brokers fail the first
     micro-batch after a few seconds, but a later one only after its tasks' metadata budget, so that
     a stream survives a short outage. The tasks find out what the brokers do not answer in time.
     With exactly-once, brokers that cannot keep its promise raise InvalidOption, even without
@@ -47,10 +48,12 @@ def check(options: SinkOptions, folder: Path | None = None) -> None:
             exactly_once_check.check(options.producer.client, options.exactly_once.ledger_topic)
 
 
-def log_in(options: SinkOptions) -> None:
-    """Raise BrokerUnavailable or AuthenticationFailed unless a broker accepts the login."""
+@contextmanager
+def authenticated(options: SinkOptions) -> Iterator[Inquirer]:
+    """An inquirer that a broker has accepted; raises BrokerUnavailable or AuthenticationFailed."""
     with asking(options.producer.client) as brokers:
         _reach(brokers, options.producer.budget, (), reached_before=False)
+        yield brokers
 
 
 @cache
@@ -67,7 +70,7 @@ def _check(
 def _reach(
     brokers: Inquirer, budget: BlockBudget, topics: tuple[str, ...], reached_before: bool
 ) -> list[TopicDescription]:
-    """Wait for a broker that accepts the login; returns its answer on topics if it comes soon.
+    """Wait for a broker that accepts the user; returns its answer on topics if it comes soon.
 
     Raises BrokerUnavailable or AuthenticationFailed.
     """
@@ -112,9 +115,12 @@ def _check_topic(brokers: Inquirer, answer: TopicDescription) -> None:
 def _brokers_create_topics(brokers: Inquirer, deadline: Deadline) -> bool:
     """Whether brokers create missing topics; True if they do not or may not say by the deadline.
 
-    Raises AuthenticationFailed if a broker rejects the login in the meantime.
+    Raises AuthenticationFailed if a broker rejects the authentication in the meantime.
     """
-    broker = brokers.broker_configuration(brokers.broker_ids(deadline), deadline)
+    cluster = brokers.cluster(deadline)
+    if cluster is None:
+        return True
+    broker = brokers.broker_configuration(cluster.broker_ids[0], deadline)
     return broker is None or broker.settings.get("auto.create.topics.enable") != "false"
 
 

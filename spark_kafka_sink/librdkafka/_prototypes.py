@@ -123,7 +123,6 @@ RESOURCE_BROKER = 4
 ADMIN_OP_DESCRIBECONFIGS = 5
 ADMIN_OP_DESCRIBETOPICS = 19
 ADMIN_OP_DESCRIBECLUSTER = 20
-ACL_OPERATION_WRITE = 4
 MSG_STATUS_NOT_PERSISTED = 0
 #: RD_KAFKA_OFFSET_INVALID
 OFFSET_INVALID = -1001
@@ -289,6 +288,12 @@ topic_description_partitions = prototype(
 )
 topic_partition_info_partition = prototype("rd_kafka_TopicPartitionInfo_partition", INT, PTR)
 topic_partition_info_leader = prototype("rd_kafka_TopicPartitionInfo_leader", PTR, PTR)
+topic_partition_info_isr = prototype(
+    "rd_kafka_TopicPartitionInfo_isr", POINTER(PTR), PTR, POINTER(SIZE)
+)
+topic_partition_info_replicas = prototype(
+    "rd_kafka_TopicPartitionInfo_replicas", POINTER(PTR), PTR, POINTER(SIZE)
+)
 node_id = prototype("rd_kafka_Node_id", INT, PTR)
 node_rack = prototype("rd_kafka_Node_rack", TEXT, PTR)
 topic_description_authorized_operations = prototype(
@@ -301,6 +306,15 @@ topic_description_error = prototype("rd_kafka_TopicDescription_error", PTR, PTR)
 event_describe_cluster_result = prototype("rd_kafka_event_DescribeCluster_result", PTR, PTR)
 describe_cluster_result_nodes = prototype(
     "rd_kafka_DescribeCluster_result_nodes", POINTER(PTR), PTR, POINTER(SIZE)
+)
+describe_cluster_result_cluster_id = prototype(
+    "rd_kafka_DescribeCluster_result_cluster_id", TEXT, PTR
+)
+describe_cluster_result_controller = prototype(
+    "rd_kafka_DescribeCluster_result_controller", PTR, PTR
+)
+describe_cluster_result_authorized_operations = prototype(
+    "rd_kafka_DescribeCluster_result_authorized_operations", POINTER(INT), PTR, POINTER(SIZE)
 )
 config_resource_new = prototype("rd_kafka_ConfigResource_new", PTR, INT, TEXT)
 config_resource_name = prototype("rd_kafka_ConfigResource_name", TEXT, PTR)

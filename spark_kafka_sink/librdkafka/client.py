@@ -18,7 +18,7 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LimitReached
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.event_reader import Names, read, read_reports
+from spark_kafka_sink.librdkafka.event_reader import Request, read, read_reports
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, FailedRecords
 from spark_kafka_sink.librdkafka.log_lines import LogLines
 from spark_kafka_sink.librdkafka.messages import (
@@ -82,8 +82,8 @@ class Client:
         self._unreported: dict[int, tuple[int, object, str]] = {}
         #: topic -> how many of its records are unreported
         self._unreported_by_topic: Counter[str] = Counter()
-        #: opaque -> the topics or brokers of each request without an answer
-        self._requests: dict[int, Names] = {}
+        #: those without an answer, by opaque
+        self._requests: dict[int, Request] = {}
         self._opaques = count(1)
         self._calls: list[Future[Any]] = []
         #: brokers answer without offsets only to clients that want no acknowledgement
@@ -370,20 +370,23 @@ class Client:
         names = c.string_array([name.encode() for name in topics])
         collection = c.topic_collection(names, len(topics))
         try:
-            with self._admin_options(c.ADMIN_OP_DESCRIBETOPICS, timeout_seconds, topics) as options:
-                c.admin_options_set_include_authorized_operations(
-                    options, int(include_authorized_operations)
-                )
+            with self._admin_options(
+                c.ADMIN_OP_DESCRIBETOPICS, timeout_seconds, topics, include_authorized_operations
+            ) as options:
                 c.describe_topics(self.handle, collection, options, self._queue)
         finally:
             c.topic_collection_destroy(collection)
 
-    def describe_cluster(self, timeout_seconds: float) -> None:
+    def describe_cluster(
+        self, timeout_seconds: float, *, include_authorized_operations: bool = False
+    ) -> None:
         """Connect and find the brokers, without waiting (``rd_kafka_DescribeCluster``).
 
         The answer arrives as a ClusterDescription event.
         """
-        with self._admin_options(c.ADMIN_OP_DESCRIBECLUSTER, timeout_seconds) as options:
+        with self._admin_options(
+            c.ADMIN_OP_DESCRIBECLUSTER, timeout_seconds, (), include_authorized_operations
+        ) as options:
             c.describe_cluster(self.handle, options, self._queue)
 
     def describe_broker_configs(self, broker_id: int, timeout_seconds: float) -> None:
@@ -411,14 +414,20 @@ class Client:
 
     @contextmanager
     def _admin_options(
-        self, operation: int, timeout_seconds: float, names: Iterable[str] = ()
+        self,
+        operation: int,
+        timeout_seconds: float,
+        names: Iterable[str],
+        include_authorized_operations: bool = False,
     ) -> Iterator[int]:
         """Options of a request about those names, an ``rd_kafka_AdminOptions_t``."""
         self._bootstrap()
         opaque = next(self._opaques)
-        self._requests[opaque] = tuple(names)
+        self._requests[opaque] = Request(tuple(names), include_authorized_operations)
         options = c.admin_options_new(self.handle, operation)
         try:
+            if include_authorized_operations:
+                c.admin_options_set_include_authorized_operations(options, 1)
             c.admin_options_set_request_timeout(options, milliseconds(timeout_seconds), None, 0)
             c.admin_options_set_opaque(options, opaque)
             yield options

@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from spark_kafka_sink.librdkafka.events import (
     ConfigurationDescription,
     Event,
     FailedRecords,
+    PartitionDescription,
     RequestFailed,
     Statistics,
     TokenNeeded,
@@ -31,12 +32,10 @@ from spark_kafka_sink.librdkafka.events import (
 from spark_kafka_sink.librdkafka.log_lines import LogLines
 from spark_kafka_sink.secret import redacted
 
-#: the topics, or the brokers' ids, of one request
-Names = tuple[str, ...]
-
 # States of a connection in which no answer is due; a later one counts as none.
 _AT_REST = ("INIT", "DOWN", "TRY_CONNECT", "UP", "REAUTH")
 _UNANSWERED_US = 500_000
+_WAITING_US = 2_000_000  # a broker that closes a connection does so sooner
 
 # The first is logged when a client is created; it gets its servers later. The second is a request
 # without an answer, because the client itself closed the connection, such as the first one.
@@ -57,12 +56,20 @@ _LOST = re.compile(
 _TOKEN_REQUEST = re.compile(rb"Failed to retrieve \w+ token from .*?(?: \((-?\d+)\))?\Z", re.DOTALL)
 
 
-def read(event: int, requests: MutableMapping[int, Names], log_lines: LogLines) -> Sequence[Event]:
+class Request(NamedTuple):
+    """The topics, or the brokers' ids, of a request, and whether it is about operations too."""
+
+    names: tuple[str, ...]
+    includes_operations: bool = False
+
+
+def read(
+    event: int, requests: MutableMapping[int, Request], log_lines: LogLines
+) -> Sequence[Event]:
     """Convert an event to Python values; a log line goes to ``log_lines``.
 
     Delivery reports are for ``read_reports``.
-    ``requests``: opaque -> topics or brokers, of requests without an answer; the one that the event
-    answers is removed.
+    ``requests``: by opaque, those without an answer; the one that the event answers is removed.
     """
     kind = c.event_type(event)
     if kind == c.EVENT_LOG:
@@ -92,12 +99,14 @@ def _statistics(event: int) -> list[Statistics]:
             any(broker["state"] == "UP" for broker in brokers),
             sum(broker["txretries"] for broker in brokers),
             None if slowest is None else (slowest[0] / 1000, slowest[1] / 1000),
-            any(awaits_connection(broker) for broker in brokers),
+            any(_waits(broker, _UNANSWERED_US) for broker in brokers),
+            any(_waits(broker, _WAITING_US) and broker["state"] != "CONNECT" for broker in brokers),
+            {b["nodeid"]: b["nodename"] for b in brokers if b["source"] == "learned"},
         )
     ]
 
 
-def awaits_connection(broker: Mapping[str, Any], microseconds: int = _UNANSWERED_US) -> bool:
+def _waits(broker: Mapping[str, Any], microseconds: int) -> bool:
     """Whether a connection has had no answer for that long; ``broker``: of the statistics."""
     return broker["state"] not in _AT_REST and broker["stateage"] >= microseconds
 
@@ -197,16 +206,16 @@ class _Words:
         }
 
 
-def _topic_answers(event: int, asked: Names) -> list[TopicDescription | RequestFailed]:
+def _topic_answers(event: int, request: Request) -> list[TopicDescription | RequestFailed]:
     if c.event_error(event):
-        return [RequestFailed(c.event_error(event), asked)]
+        return [RequestFailed(c.event_error(event), request.names)]
     count = ctypes.c_size_t()
     result = c.event_describe_topics_result(event)
     topics = c.describe_topics_result_topics(result, ctypes.byref(count))
-    return [_topic_answer(topics[i]) for i in range(count.value)]
+    return [_topic_answer(topics[i], request.includes_operations) for i in range(count.value)]
 
 
-def _topic_answer(description: int) -> TopicDescription:
+def _topic_answer(description: int, is_detailed: bool) -> TopicDescription:
     count = ctypes.c_size_t()
     partitions = c.topic_description_partitions(description, ctypes.byref(count))
     available = [partition for partition in partitions[: count.value] if _has_leader(partition)]
@@ -216,7 +225,8 @@ def _topic_answer(description: int) -> TopicDescription:
         count.value,
         tuple(int(c.topic_partition_info_partition(partition)) for partition in available),
         tuple(_rack(c.topic_partition_info_leader(partition)) for partition in available),
-        _may_write(description),
+        tuple(map(_partition, partitions[: count.value])) if is_detailed else (),
+        _operations(c.topic_description_authorized_operations, description),
     )
 
 
@@ -225,11 +235,18 @@ def _rack(node: int) -> str | None:
     return rack.decode(errors="replace") if rack is not None else None
 
 
-def _may_write(description: int) -> bool:
+def _partition(info: int) -> PartitionDescription:
+    replicas, in_sync = ctypes.c_size_t(), ctypes.c_size_t()
+    c.topic_partition_info_replicas(info, ctypes.byref(replicas))
+    c.topic_partition_info_isr(info, ctypes.byref(in_sync))
+    number = int(c.topic_partition_info_partition(info))
+    return PartitionDescription(number, _has_leader(info), replicas.value, in_sync.value)
+
+
+def _operations(read: Callable[..., Any], description: int) -> frozenset[int]:
     count = ctypes.c_size_t()
-    operations = c.topic_description_authorized_operations(description, ctypes.byref(count))
-    # Empty only from brokers before Kafka 2.3, which do not say: all that see it may describe it.
-    return not count.value or c.ACL_OPERATION_WRITE in operations[: count.value]
+    operations = read(description, ctypes.byref(count))
+    return frozenset(operations[: count.value] if count.value else ())
 
 
 def _has_leader(partition: int) -> bool:
@@ -237,18 +254,27 @@ def _has_leader(partition: int) -> bool:
     return bool(leader) and c.node_id(leader) >= 0
 
 
-def _cluster_answer(event: int, _: Names) -> list[ClusterDescription]:
+def _cluster_answer(event: int, _: Request) -> list[ClusterDescription]:
     if c.event_error(event):
         return [ClusterDescription(c.event_error(event), ())]
     count = ctypes.c_size_t()
     result = c.event_describe_cluster_result(event)
     nodes = c.describe_cluster_result_nodes(result, ctypes.byref(count))
-    return [ClusterDescription(0, tuple(int(c.node_id(nodes[i])) for i in range(count.value)))]
+    controller = c.describe_cluster_result_controller(result)
+    return [
+        ClusterDescription(
+            0,
+            tuple(int(c.node_id(nodes[i])) for i in range(count.value)),
+            (c.describe_cluster_result_cluster_id(result) or b"").decode(),
+            int(c.node_id(controller)) if controller else None,
+            _operations(c.describe_cluster_result_authorized_operations, result),
+        )
+    ]
 
 
-def _configurations(event: int, asked: Names) -> list[ConfigurationDescription]:
+def _configurations(event: int, request: Request) -> list[ConfigurationDescription]:
     if c.event_error(event):
-        return [ConfigurationDescription(name, c.event_error(event), {}) for name in asked]
+        return [ConfigurationDescription(name, c.event_error(event), {}) for name in request.names]
     count = ctypes.c_size_t()
     result = c.event_describe_configs_result(event)
     resources = c.describe_configs_result_resources(result, ctypes.byref(count))
@@ -291,7 +317,7 @@ _READERS: Mapping[int, Callable[[int], Sequence[Event]]] = {
     c.EVENT_OAUTHBEARER_TOKEN_REFRESH: lambda _: [TokenNeeded()],
 }
 
-_ANSWER_READERS: Mapping[int, Callable[[int, Names], Sequence[Event]]] = {
+_ANSWER_READERS: Mapping[int, Callable[[int, Request], Sequence[Event]]] = {
     c.EVENT_DESCRIBETOPICS_RESULT: _topic_answers,
     c.EVENT_DESCRIBECLUSTER_RESULT: _cluster_answer,
     c.EVENT_DESCRIBECONFIGS_RESULT: _configurations,

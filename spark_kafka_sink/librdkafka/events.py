@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -59,13 +60,32 @@ class FailedRecords:
         return self.partition < 0
 
 
+class Operation(IntEnum):
+    """What a user may do (``rd_kafka_AclOperation_t``)."""
+
+    READ = 3
+    WRITE = 4
+    IDEMPOTENT_WRITE = 12
+
+
+@dataclass(frozen=True)
+class PartitionDescription:
+    """A partition of a topic, and how many replicas it has, and has in sync."""
+
+    id: int
+    has_leader: bool
+    replica_count: int
+    in_sync_count: int
+
+
 @dataclass(frozen=True)
 class TopicDescription:
     """The brokers' answer about a topic; ``code`` 0: it exists, and this is its metadata.
 
     ``available_partitions``: those that have a leader; ``leader_racks``: the rack of each of these
-    leaders, None if the broker has none (``broker.rack``). ``may_write`` is False only if the
-    request included the user's rights and the answer lacks the right to write.
+    leaders, None if the broker has none (``broker.rack``). ``partitions``, all of them, and
+    ``operations``, what the user may do: only if the request included the authorized operations.
+    Brokers before Kafka 2.3, and others than Apache Kafka's, may leave the operations empty.
     """
 
     topic: str
@@ -73,15 +93,27 @@ class TopicDescription:
     partition_count: int
     available_partitions: tuple[int, ...]
     leader_racks: tuple[str | None, ...] = ()
-    may_write: bool = True
+    partitions: tuple[PartitionDescription, ...] = ()
+    operations: frozenset[int] = frozenset()
+
+    @property
+    def may_write(self) -> bool:
+        """False only if the brokers say so."""
+        return not self.operations or Operation.WRITE in self.operations
 
 
 @dataclass(frozen=True)
 class ClusterDescription:
-    """The cluster's brokers; ``code`` 0: they answered, with these node ids."""
+    """The cluster's brokers; ``code`` 0: they answered, with these node ids.
+
+    ``controller_id`` is None without a controller; ``operations`` as of a topic.
+    """
 
     code: int
     broker_ids: tuple[int, ...]
+    cluster_id: str = ""
+    controller_id: int | None = None
+    operations: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -114,14 +146,18 @@ class Statistics:
 
     ``is_connected``: a broker has accepted the login. ``retried_requests``: since the client was
     created. ``round_trip_ms``: median and 99th percentile of requests to the slowest broker, in the
-    latest interval; None: there were none. ``awaits_connection``: an attempt to connect or log in
-    has had no answer for half a second.
+    latest interval; None: there were none. ``awaits_connection``: an attempt to connect or to
+    authenticate has had no answer for half a second. ``keeps_waiting``: a broker has accepted a
+    connection, and not answered on it for two seconds. ``addresses``: what the brokers advertise,
+    by node id.
     """
 
     is_connected: bool
     retried_requests: int
     round_trip_ms: tuple[float, float] | None
     awaits_connection: bool = False
+    keeps_waiting: bool = False
+    addresses: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

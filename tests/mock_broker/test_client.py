@@ -31,6 +31,7 @@ from spark_kafka_sink.librdkafka.events import (
     BrokerError,
     ConfigurationDescription,
     FailedRecords,
+    PartitionDescription,
     RequestFailed,
     TokenNeeded,
     TopicDescription,
@@ -491,10 +492,21 @@ def answer(client):
 
 
 def test_the_brokers_are_described(client):
-    client.describe_cluster(10)
+    client.describe_cluster(10, include_authorized_operations=True)
     described = answer(client)
     assert described.code == 0
     assert sorted(described.broker_ids) == [0, 1]
+    assert described.controller_id == 0
+    assert described.cluster_id.startswith("mockCluster")
+
+
+@pytest.mark.parametrize("includes_operations", [True, False])
+def test_a_topic_is_described_with_its_replicas_if_that_is_requested(client, includes_operations):
+    client.describe_topics(["t"], 10, include_authorized_operations=includes_operations)
+    described = answer(client)
+    only = PartitionDescription(0, has_leader=True, replica_count=1, in_sync_count=1)
+    assert described.partitions == ((only,) if includes_operations else ())
+    assert described.may_write  # the mock broker does not report operations
 
 
 @pytest.mark.parametrize("servers", ["the mock broker's", "nobody's"])

@@ -7,13 +7,18 @@ import re
 import socket
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import ExitStack
 
 import pytest
+from kafka_proxy import API_VERSIONS, KafkaProxy
 from mock_cluster import INIT_PRODUCER_ID, OFFSET_FETCH
 
 from spark_kafka_sink.__main__ import main
+from spark_kafka_sink.advice import Advice
+from spark_kafka_sink.config.client_settings import DEFAULTS
+from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.driver.inquirer import asking
 from spark_kafka_sink.errors import BrokerUnavailable, DeadlineExceeded
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
@@ -21,23 +26,49 @@ from spark_kafka_sink.tools.doctor import Outcome, diagnose, writing
 from spark_kafka_sink.tools.doctor.brokers import Brokers
 
 
-def test_a_user_who_may_write_nothing_can_log_in(cluster):
-    """The sink's settings enable idempotence; a client that sends nothing needs no right to it."""
+@pytest.fixture
+def inquirer(options):
+    """Makes one for these options."""
+    with ExitStack() as stack:
+        yield lambda **changed: stack.enter_context(asking(options(**changed).producer.client))
+
+
+def test_a_user_who_may_write_nothing_is_accepted(cluster, inquirer):
+    """The sink's settings enable idempotence; a client that sends nothing needs no permission."""
     cluster.push_errors(INIT_PRODUCER_ID, [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 10)
-    settings = {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": "true"}
-    with closing(Brokers(settings)) as brokers:
-        for _ in range(20):  # a rejection would come after the login
-            assert brokers.log_in(Deadline(10))
+    brokers = Brokers(inquirer(kafka_enable_idempotence="true"))
+    for _ in range(20):  # a rejection would come after the authentication
+        assert brokers.authenticate(Deadline(10))
 
 
-def test_brokers_that_keep_connections_waiting_did_not_close_them():
+def test_brokers_that_keep_connections_waiting_did_not_close_them(inquirer):
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
-        settings = {"bootstrap.servers": f"{host}:{port}"}
-        with closing(Brokers(settings)) as brokers:
-            with pytest.raises(BrokerUnavailable, match="connections, and keep them waiting"):
-                brokers.log_in(Deadline(4))
-            assert brokers.keep_waiting
+        brokers = Brokers(inquirer(kafka_bootstrap_servers=f"{host}:{port}"))
+        with pytest.raises(BrokerUnavailable, match="and keep them waiting") as raised:
+            brokers.authenticate(Deadline(4))
+    assert raised.value.args[1] == str(Advice.CONNECTIONS_ARE_LATE)
+
+
+def test_an_answer_that_comes_late_is_not_taken_for_that_to_the_next_question(inquirer):
+    asked = inquirer()
+    asked.client.describe_topics(["late"], 10)
+    asked.client.describe_topic_configs(["late"], 10)
+    assert asked.topic("t", Deadline(10)).partitions
+    assert asked.topic_configuration("t", Deadline(10)).resource == "t"
+
+
+def test_doctor_makes_no_more_connections_to_a_bootstrap_server_than_one_client(cluster):
+    with KafkaProxy() as proxy:
+        proxy.kafka, servers = cluster, f"127.0.0.1:{proxy.port}"
+        with asking(parse({"kafka.bootstrap.servers": servers}).producer.client) as client:
+            assert client.cluster(Deadline(60))
+        once = proxy.requests[DEFAULTS["client.id"], API_VERSIONS]
+        proxy.reset()
+        options = {"kafka.bootstrap.servers": servers, "topic": "t"}
+        outcomes = {result.name: result.outcome for result in diagnose(options, timeout_seconds=60)}
+        assert proxy.requests[DEFAULTS["client.id"], API_VERSIONS] == once
+    assert outcomes["topic"] is outcomes["broker_versions"] is Outcome.PASSED
 
 
 EXACTLY_ONCE = {"delivery.guarantee": "exactly-once", "transactional.id.prefix": "p"}
@@ -47,7 +78,7 @@ EXACTLY_ONCE = {"delivery.guarantee": "exactly-once", "transactional.id.prefix":
 def test_brokers_that_are_not_apache_kafkas_and_say_little_make_no_job_ill(
     cluster, monkeypatch, capsys, options
 ):
-    """The mock broker describes neither settings nor rights, like the Kafkas of some clouds."""
+    """The mock broker describes neither settings nor operations, like the Kafkas of some clouds."""
     cluster.set_newest_version(OFFSET_FETCH, 7)
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     checked = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **options}

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AclOperation
-
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.events import (
+    ClusterDescription,
+    Operation,
+    PartitionDescription,
+    TopicDescription,
+)
+from spark_kafka_sink.tools.doctor.brokers import RequestRejected
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 
-NODES = [SimpleNamespace(id=number) for number in (1, 2, 3)]
-RIGHTS = [AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE]
+DESCRIBE = 8
+OPERATIONS = frozenset({DESCRIBE, Operation.READ, Operation.WRITE})
 
 
-def partition(number=0, *, replicas=3, in_sync=3, leader=NODES[0]):
-    return SimpleNamespace(id=number, leader=leader, replicas=NODES[:replicas], isr=NODES[:in_sync])
+def partition(number=0, *, replicas=3, in_sync=3, has_leader=True):
+    return PartitionDescription(number, has_leader, replicas, in_sync)
 
 
-def topic(*partitions, rights=RIGHTS):
-    return SimpleNamespace(
-        partitions=list(partitions) or [partition()], authorized_operations=rights
+def topic(*partitions, operations=OPERATIONS):
+    partitions = partitions or (partition(),)
+    return TopicDescription(
+        "any", 0, len(partitions), (), partitions=partitions, operations=frozenset(operations)
     )
 
 
@@ -34,15 +38,15 @@ class FakeBrokers:
         self.brokers_own = dict(broker_settings)
         self.newest_versions = dict(newest_versions)
         self.if_created = None
-        self.cluster_rights = None
-        self.group_rights = RIGHTS
+        self.cluster_operations = frozenset()
+        self.groups_operations = OPERATIONS
         self.asked_groups = []
 
     def topic(self, name, deadline):
-        return answer(self.topics.get(name, KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return answer(self.topics.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
     def topic_settings(self, name, deadline):
-        return answer(self.settings.get(name, KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return answer(self.settings.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
     def creation_error(self, name, deadline):
         return self.if_created
@@ -50,17 +54,16 @@ class FakeBrokers:
     def broker_settings(self, node_id, deadline):
         return answer(self.brokers_own)
 
-    def group(self, name, deadline):
+    def group_operations(self, name, deadline):
         self.asked_groups.append(name)
-        return SimpleNamespace(authorized_operations=answer(self.group_rights))
+        return answer(self.groups_operations)
 
     def findings(self, check, options, **arguments):
         """What a check says after those that it needs; ``arguments`` of CheckContext."""
         context = CheckContext(options, False, None, Deadline(30), **arguments)
         context.parsed = parse(options)
         context.brokers = self
-        context.cluster = SimpleNamespace(nodes=NODES, authorized_operations=self.cluster_rights)
-        context.newest_versions = self.newest_versions
+        context.cluster = ClusterDescription(0, (1, 2, 3), operations=self.cluster_operations)
         context.topic = self.topics.get(context.parsed.topic)
         context.topic_settings = _known(self.settings.get(context.parsed.topic))
         context.broker_settings = _known(self.brokers_own)
@@ -69,7 +72,7 @@ class FakeBrokers:
 
 def answer(value):
     if isinstance(value, int):
-        raise KafkaException(KafkaError(value))
+        raise RequestRejected(value)
     return value
 
 

@@ -8,10 +8,10 @@ import threading
 import time
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
 from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.tools.doctor import Outcome, Result, diagnose, diagnosis
+from spark_kafka_sink.tools.doctor.brokers import RequestRejected
 from spark_kafka_sink.tools.doctor.diagnosis import CHECKS, Check
 from spark_kafka_sink.tools.doctor.result import (
     _NAME_WIDTH,
@@ -110,7 +110,7 @@ def test_a_check_that_hangs_leaves_time_for_others(run):
 
 def test_errors_of_brokers_and_defects_are_results(run):
     first, second = run(
-        check_named("a", fail(KafkaException(KafkaError(KafkaError.NOT_CONTROLLER)))),
+        check_named("a", fail(RequestRejected(41, "Not controller"))),
         check_named("b", fail(KeyError("x"))),
     )
     assert first.outcome is second.outcome is Outcome.FAILED
@@ -258,6 +258,7 @@ def test_json_has_stable_names():
     said = []
     assert say_json(RESULTS[:1], said.append)
     assert json.loads(said[0]) == {
+        "ok": True,
         "is_well": True,
         "results": [
             {
@@ -275,7 +276,7 @@ def test_json_has_stable_names():
 def test_the_command_fails_if_a_check_does(capsys):
     assert main(["doctor", SERVERS, "--json"]) == 1
     output = json.loads(capsys.readouterr().out)
-    assert not output["is_well"]
+    assert output["ok"] is output["is_well"] is False
     assert len({result["name"] for result in output["results"]}) == len(CHECKS)
 
 

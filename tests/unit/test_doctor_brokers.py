@@ -1,69 +1,102 @@
-"""What Brokers makes of the client's answers."""
+"""What Brokers makes of the clients' answers."""
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
-from spark_kafka_sink.tools.doctor.brokers import Brokers, error_text
-
-AUTHENTICATION = KafkaError._AUTHENTICATION
+from spark_kafka_sink.librdkafka.events import ConfigurationDescription
+from spark_kafka_sink.tools.doctor.brokers import Brokers, RequestRejected
 
 DESCRIPTION = SimpleNamespace(authorized_operations=[])
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """Brokers whose client has no method; the test sets those it needs on ``asked.client``."""
-    client = SimpleNamespace()
-    monkeypatch.setattr(
-        "spark_kafka_sink.tools.doctor.brokers.AdminClient", lambda *_, **__: client
+def clients(monkeypatch):
+    """The inquirer and the AdminClient of ``asked``, without methods; a test sets what it needs."""
+    settings = parse({"kafka.bootstrap.servers": "a:1"}).producer.client
+    clients = SimpleNamespace(
+        admin=SimpleNamespace(),
+        inquirer=SimpleNamespace(settings=settings, client=SimpleNamespace(close=lambda _: True)),
     )
-    with closing(Brokers({})) as brokers:
-        brokers.client = client
+    monkeypatch.setattr(
+        "spark_kafka_sink.tools.doctor.brokers.AdminClient", lambda *_, **__: clients.admin
+    )
+    return clients
+
+
+@pytest.fixture
+def asked(clients):
+    with closing(Brokers(clients.inquirer)) as brokers:
         yield brokers
 
 
 def answer(value):
-    if isinstance(value, int):
-        raise KafkaException(KafkaError(value))
-    return value
-
-
-class Answer:
     """What an AdminClient answers: a future with a value or an error."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def result(self, seconds):
-        return answer(self.value)
+    future = Future()
+    if isinstance(value, KafkaError):
+        future.set_exception(KafkaException(value))
+    else:
+        future.set_result(value)
+    return future
 
 
 @pytest.mark.parametrize(
-    ("reported", "settings"),
+    ("code", "reported", "settings"),
     [
-        ({"a": SimpleNamespace(value="1"), "b": SimpleNamespace(value=None)}, {"a": "1"}),
-        (KafkaError.UNSUPPORTED_VERSION, {}),
-        (KafkaError._UNSUPPORTED_FEATURE, {}),
+        (0, {"a": "1", "b": ""}, {"a": "1"}),
+        (KafkaError.UNSUPPORTED_VERSION, {}, {}),
+        (KafkaError._UNSUPPORTED_FEATURE, {}, {}),
     ],
 )
-def test_settings_without_a_value_count_as_not_reported(asked, reported, settings):
-    asked.client.describe_configs = lambda resources, **_: {"resource": Answer(reported)}
+def test_settings_without_a_value_count_as_not_reported(asked, clients, code, reported, settings):
+    described = ConfigurationDescription("any", code, reported)
+    clients.inquirer.topic_configuration = lambda *_: described
+    clients.inquirer.broker_configuration = lambda *_: described
     assert asked.topic_settings("t", Deadline(1)) == settings
     assert asked.broker_settings(1, Deadline(1)) == settings
 
 
-def test_a_groups_coordinator_that_is_starting_is_asked_again(asked):
+def test_a_question_without_an_answer_is_late_and_one_with_an_error_rejected(asked, clients):
+    clients.inquirer.topic = lambda *_: None
+    with pytest.raises(TimeoutError):
+        asked.topic("t", Deadline(1))
+    clients.inquirer.topic = lambda *_: SimpleNamespace(code=3)
+    with pytest.raises(RequestRejected, match="Unknown topic") as raised:
+        asked.topic("t", Deadline(1))
+    assert raised.value.code == 3
+
+
+def test_two_checks_never_use_the_inquirer_at_once(clients):
+    """As when one exceeds its time, and the next one or the end comes."""
+    closed = []
+    clients.inquirer.client.close = closed.append
+    brokers = Brokers(clients.inquirer)
+
+    def topic(name, deadline):
+        with pytest.raises(TimeoutError):
+            brokers.cluster(Deadline(0.01))
+        brokers.close()
+        return SimpleNamespace(code=0)
+
+    clients.inquirer.topic = topic
+    brokers.topic("t", Deadline(30))
+    assert closed == []
+    brokers.close()
+    assert len(closed) == 1
+
+
+def test_a_groups_coordinator_that_is_starting_is_asked_again(asked, clients):
     loading, elected = KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR
-    answers = [loading, elected, DESCRIPTION]
-    asked.client.describe_consumer_groups = lambda names, **_: {names[0]: Answer(answers.pop(0))}
-    assert asked.group("g", Deadline(30)) is DESCRIPTION
+    answers = [KafkaError(loading), KafkaError(elected), DESCRIPTION]
+    clients.admin.describe_consumer_groups = lambda names, **_: {names[0]: answer(answers.pop(0))}
+    assert asked.group_operations("g", Deadline(30)) == []
     assert answers == []
 
 
@@ -71,24 +104,11 @@ def test_a_groups_coordinator_that_is_starting_is_asked_again(asked):
     ("code", "seconds"),
     [(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, 0), (KafkaError.GROUP_AUTHORIZATION_FAILED, 30)],
 )
-def test_an_error_of_a_group_is_raised_at_the_deadline_or_if_it_stays(asked, code, seconds):
-    asked.client.describe_consumer_groups = lambda names, **_: {names[0]: Answer(code)}
-    with pytest.raises(KafkaException) as raised:
-        asked.group("g", Deadline(seconds))
-    assert raised.value.args[0].code() == code
-
-
-def test_a_connection_that_is_lost_before_the_login_is_no_rejected_login(asked):
-    lost = "b:1: SASL PLAIN mechanism handshake failed: Local: Broker transport failure: (n/a)"
-    asked.client.poll = lambda seconds: asked._on_error(KafkaError(AUTHENTICATION, lost))
-    with pytest.raises(BrokerUnavailable, match="handshake failed"):
-        asked.log_in(Deadline(0.1))
-    rejected = "b:1: SASL X mechanism handshake failed: Broker: Unsupported SASL mechanism"
-    asked.client.poll = lambda seconds: asked._on_error(KafkaError(AUTHENTICATION, rejected))
-    with pytest.raises(AuthenticationFailed, match="Unsupported"):
-        asked.log_in(Deadline(30))
-
-
-def test_an_error_without_a_text_is_named():
-    error = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, "ConsumerGroupDescribe: ")
-    assert error_text(KafkaException(error)) == "ConsumerGroupDescribe: COORDINATOR_NOT_AVAILABLE"
+def test_an_error_of_a_group_is_raised_at_the_deadline_or_if_it_stays(
+    asked, clients, code, seconds
+):
+    error = KafkaError(code, "ConsumerGroupDescribe: ")  # as librdkafka words it
+    clients.admin.describe_consumer_groups = lambda names, **_: {names[0]: answer(error)}
+    with pytest.raises(RequestRejected, match=f"^ConsumerGroupDescribe: {error.name()}$") as raised:
+        asked.group_operations("g", Deadline(seconds))
+    assert raised.value.code == code

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import KafkaError
-from confluent_kafka.admin import AclOperation
-from fake_brokers import FakeBrokers, partition, topic
+from fake_brokers import DESCRIBE, FakeBrokers, partition, topic
 
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.events import Operation
 from spark_kafka_sink.tools.doctor import exactly_once
 from spark_kafka_sink.tools.doctor.result import Outcome
 
@@ -74,8 +74,8 @@ def test_at_least_once_needs_none_of_it(examine, check):
 def test_brokers_that_say_nothing_are_not_accused(examine, brokers, check, hides_internal_topics):
     """As Redpanda or Event Hubs may answer."""
     brokers.brokers_own = {}
-    brokers.group_rights = None
-    unknown = topic(partition(replicas=0, in_sync=0), rights=None)
+    brokers.groups_operations = []
+    unknown = topic(partition(replicas=0, in_sync=0), operations=())
     brokers.topics = {"orders": topic(), "ledger": unknown}
     if not hides_internal_topics:
         brokers.topics |= dict.fromkeys(COORDINATORS, unknown)
@@ -103,28 +103,28 @@ def test_a_missing_ledger_topic_fails_if_the_brokers_do_not_create_it(
 
 
 @pytest.mark.parametrize(
-    ("answer", "rights"),
+    ("answer", "granted"),
     [
-        (topic(rights=[AclOperation.DESCRIBE, AclOperation.WRITE]), "Read"),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "Describe --operation Read"),
+        (topic(operations={DESCRIBE, Operation.WRITE}), "Read"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Describe --operation Read"),
     ],
 )
-def test_a_ledger_topic_that_may_not_be_read_fails(examine, brokers, answer, rights):
+def test_a_ledger_topic_that_may_not_be_read_fails(examine, brokers, answer, granted):
     brokers.topics["ledger"] = answer
     finding = only(examine(exactly_once.ledger_topic))
     assert finding.outcome is Outcome.FAILED
-    assert f"--operation {rights} --topic ledger" in finding.advice
+    assert f"--operation {granted} --topic ledger" in finding.advice
 
 
 def test_the_option_topic_is_the_ledgers_unless_there_is_another(examine, brokers):
-    brokers.topics["orders"] = topic(rights=[AclOperation.WRITE])
+    brokers.topics["orders"] = topic(operations={Operation.WRITE})
     finding = only(examine(exactly_once.ledger_topic, exactly_once_ledger_topic=None))
     assert (finding.outcome, finding.subject) == (Outcome.FAILED, "orders")
 
 
-@pytest.mark.parametrize("rights", [[AclOperation.DESCRIBE], KafkaError.GROUP_AUTHORIZATION_FAILED])
-def test_groups_of_the_querys_prefix_that_may_not_be_read_fail(examine, brokers, rights):
-    brokers.group_rights = rights
+@pytest.mark.parametrize("operations", [[DESCRIBE], ErrorCode.GROUP_AUTHORIZATION_FAILED])
+def test_groups_of_the_querys_prefix_that_may_not_be_read_fail(examine, brokers, operations):
+    brokers.groups_operations = operations
     finding = only(examine(exactly_once.ledger_groups))
     assert finding.outcome is Outcome.FAILED
     assert "orders-query.driver" in finding.message
@@ -135,7 +135,7 @@ def test_groups_of_the_querys_prefix_that_may_not_be_read_fail(examine, brokers,
 
 
 def test_without_the_option_a_prefix_like_the_querys_is_tried(examine, brokers):
-    brokers.group_rights = [AclOperation.DESCRIBE]
+    brokers.groups_operations = [DESCRIBE]
     finding = only(examine(exactly_once.ledger_groups, transactional_id_prefix=None))
     assert brokers.asked_groups[0].startswith("kafka-nb-")
     assert "--group kafka-nb- --resource-pattern-type prefixed" in finding.advice
@@ -154,7 +154,7 @@ def test_a_transaction_that_is_longer_than_brokers_allow_fails(examine, brokers)
 
 
 def test_settings_that_may_not_be_read_skip_what_needs_them(examine, brokers):
-    brokers.brokers_own = KafkaError.CLUSTER_AUTHORIZATION_FAILED
+    brokers.brokers_own = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     finding = only(examine(exactly_once.broker_settings))
     assert (finding.outcome, finding.blocks) == (Outcome.SKIPPED, True)
     assert "--operation DescribeConfigs --cluster" in finding.advice
@@ -180,7 +180,7 @@ def test_coordinators_with_too_few_replicas_are_warnings(examine, brokers, name)
 
 
 @pytest.mark.parametrize(
-    "error", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.LEADER_NOT_AVAILABLE]
+    "error", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.LEADER_NOT_AVAILABLE]
 )
 def test_of_coordinators_that_are_not_seen_the_brokers_settings_count(examine, brokers, error):
     """They may be forbidden, or in creation."""

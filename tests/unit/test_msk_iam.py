@@ -10,12 +10,12 @@ import types
 import pytest
 
 from spark_kafka_sink.clients import aws_signer
-from spark_kafka_sink.clients.oauth_token import TokenFunction
+from spark_kafka_sink.clients.oauth_token import shared_token
 from spark_kafka_sink.config.client_settings import translate
 from spark_kafka_sink.config.logins import MSK_IAM_CALLBACK
 from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.driver.options import complete_client_settings
-from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.errors import AuthenticationFailed, InvalidOption
 
 SERVERS = "b-1.orders.a1b2c3.c4.kafka.eu-west-1.amazonaws.com:9098"
 SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "AWS_MSK_IAM"}
@@ -217,8 +217,11 @@ def test_a_token_that_cannot_be_made_is_a_failure_of_the_mechanism(monkeypatch, 
     signer = types.SimpleNamespace(generate_auth_token=sign)
     module = types.SimpleNamespace(MSKAuthTokenProvider=signer) if is_installed else None
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", module)
-    problem = TokenFunction(translated()).problem(10.0)
-    assert problem.startswith("kafka.sasl.mechanism=AWS_MSK_IAM raised ")
+    with pytest.raises(
+        AuthenticationFailed, match=r"^kafka\.sasl\.mechanism=AWS_MSK_IAM raised "
+    ) as e:
+        shared_token(translated())
+    problem = str(e.value)
     missing = "pip install 'spark-kafka-sink[msk-iam]'"
     assert ("there are no AWS credentials" if is_installed else missing) in problem
 
@@ -227,5 +230,6 @@ def test_an_error_of_the_signer_that_is_not_about_credentials_keeps_its_text(mon
     signer = types.SimpleNamespace(generate_auth_token=lambda region: sys.no_such_name)
     module = types.SimpleNamespace(MSKAuthTokenProvider=signer)
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", module)
-    problem = TokenFunction(translated()).problem(10.0)
-    assert "raised AttributeError: module 'sys' has no attribute 'no_such_name'" in problem
+    expected = "raised AttributeError: module 'sys' has no attribute 'no_such_name'"
+    with pytest.raises(AuthenticationFailed, match=expected):
+        shared_token(translated())

@@ -13,7 +13,7 @@ import pytest
 from fake_client import FakeClient
 from fake_clock import FakeClock
 
-from spark_kafka_sink.clients.oauth_token import LatestCalls, TokenFunction
+from spark_kafka_sink.clients.oauth_token import LatestCalls, TokenFunction, shared_token
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, TokenUnavailable
@@ -354,11 +354,13 @@ def test_before_a_client_has_a_token_it_discards_none(login, numbered):
     assert login.another().ask() == f"{VALUE}-0"
 
 
-def test_who_fetches_a_token_calls_the_function(login, numbered):
-    login.ask()
-    assert login.another().tokens.fetch(60).value == f"{VALUE}-1"
-    assert login.another().tokens.problem(60) == ""
-    assert login.another().ask() == f"{VALUE}-0"
+def test_clients_of_confluent_kafka_share_the_token_too(numbered):
+    settings = (("sasl.oauthbearer.config", Secret("of confluent_kafka")),)
+    login = ClientSettings(settings, "tokens_of_test:make")
+    value, expiry, principal, extensions = shared_token(login)
+    assert (value, principal, extensions) == (f"{VALUE}-0", "", {})
+    assert 0 < expiry - time.time() <= 1000
+    assert shared_token(login)[0] == value
 
 
 def test_no_repr_shows_tokens_or_their_configuration(login, numbered):

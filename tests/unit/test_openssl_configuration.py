@@ -56,7 +56,7 @@ kafka = {"kafka.bootstrap.servers": sys.argv[1], "topic": "t", "kafka.security.p
          "kafka.enable.ssl.certificate.verification": "false"}
 registry = {"value.format": "avro", "schema.registry.url": "https://127.0.0.1:1"}
 for act in (
-    lambda: preflight.log_in(read_options(kafka)),
+    lambda: preflight.authenticated(read_options(kafka)).__enter__(),
     lambda: RegistryClient(parse({**kafka, **registry}).serialization.registry),
 ):
     try:

@@ -35,6 +35,6 @@ def test_alerts_about_the_clients_certificate_are_recognized(text, expected):
     ],
 )
 def test_the_clients_own_words_remain_if_a_look_does_not_help(text, settings):
-    said = tls_explanation(text, {"bootstrap.servers": "127.0.0.1:1", **settings})
-    expected = f"no TLS connection to 127.0.0.1:1: {text}. Check that kafka.security.protocol "
-    assert said.startswith(expected)
+    problem, remedy = tls_explanation(text, {"bootstrap.servers": "127.0.0.1:1", **settings})
+    assert problem == f"no TLS connection to 127.0.0.1:1: {text}"
+    assert remedy.startswith("Check that kafka.security.protocol ")

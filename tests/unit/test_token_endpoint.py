@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import socket
 import ssl
+import sys
+import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import trustme
@@ -27,6 +30,7 @@ from spark_kafka_sink.tools.doctor import connectivity
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 
 URL = "kafka.sasl.oauthbearer.token.endpoint.url"
+CLIENT = ("kafka.sasl.oauthbearer.client.id", "kafka.sasl.oauthbearer.client.secret")
 LOGGED_IN = "no token was missing"
 
 
@@ -40,6 +44,11 @@ def options(url, **more):
         URL: url,
         **more,
     }
+
+
+def authenticate(sink_options):
+    with preflight.authenticated(sink_options):
+        pass
 
 
 def login_error(url, **more):
@@ -208,16 +217,16 @@ def test_the_driver_goes_on_when_the_endpoint_works_again():
     with served(answer) as url:
         sink_options = parse(options(f"{url}/token"))
         with pytest.raises(TokenUnavailable) as raised:
-            preflight.log_in(sink_options)
+            authenticate(sink_options)
         with pytest.raises(BrokerUnavailable):
-            preflight.log_in(sink_options)
+            authenticate(sink_options)
     assert not raised.value.is_permanent
     assert f"Check that {URL} is right, and reachable" in str(raised.value)
 
 
 def test_the_driver_names_an_endpoint_that_is_away_for_now():
     with pytest.raises(TokenUnavailable, match="no token for the login at"):
-        preflight.log_in(parse(options("http://127.0.0.1:1/token")))
+        authenticate(parse(options("http://127.0.0.1:1/token")))
 
 
 def test_the_driver_names_an_endpoint_that_gives_no_token_in_time():
@@ -226,7 +235,7 @@ def test_the_driver_names_an_endpoint_that_gives_no_token_in_time():
         served(lambda *_: (503, "")) as url,
         pytest.raises(TokenUnavailable, match=f"from {url}/token: it has given none within 3 s"),
     ):
-        preflight.log_in(parse(options(f"{url}/token", **{"kafka.max.block.ms": "3000"})))
+        authenticate(parse(options(f"{url}/token", **{"kafka.max.block.ms": "3000"})))
 
 
 def test_brokers_that_do_not_answer_after_a_token_are_named():
@@ -234,7 +243,7 @@ def test_brokers_that_do_not_answer_after_a_token_are_named():
         servers = f"127.0.0.1:{silent.getsockname()[1]}"
         more = {"kafka.max.block.ms": "3000", "kafka.bootstrap.servers": servers}
         with pytest.raises(BrokerUnavailable, match=f"no broker answered at {servers}"):
-            preflight.log_in(parse(options(url, **more)))
+            authenticate(parse(options(url, **more)))
 
 
 def test_no_log_line_shows_the_query_of_a_token_endpoint(caplog):
@@ -252,8 +261,9 @@ def test_a_proxy_of_the_system_does_not_show_its_password(caplog, monkeypatch):
     assert "hunter" not in said + caplog.text
 
 
-def finding_of_doctor(url, seconds=30):
-    sink_options = options(url, topic="t")
+def finding_of_doctor(url, seconds=30, **more):
+    changed = options(url, topic="t", **more)
+    sink_options = {name: value for name, value in changed.items() if value is not None}
     deadline = Deadline(seconds)
     context = CheckContext(sink_options, False, None, deadline, parsed=parse(sink_options))
     context.servers = [Server("127.0.0.1", 1)]
@@ -270,6 +280,19 @@ def test_doctor_says_the_same():
 def test_doctor_names_an_endpoint_that_gives_no_token_in_time():
     with served(lambda *_: (503, "")) as url:
         assert f"Check that {URL} is right, and reachable" in finding_of_doctor(url, seconds=2)
+
+
+def test_doctor_names_a_function_that_gives_no_token_in_time(monkeypatch):
+    released = threading.Event()
+    module = SimpleNamespace(make=lambda _: released.wait(60))
+    monkeypatch.setitem(sys.modules, "slow_tokens", module)
+    more = dict.fromkeys((URL, *CLIENT))
+    said = finding_of_doctor("", seconds=1, **more, **{"oauth.callback": "slow_tokens:make"})
+    released.set()
+    assert (
+        "no token for the login at 127.0.0.1:1: oauth.callback=slow_tokens:make has given" in said
+    )
+    assert "Correct oauth.callback" in said
 
 
 def test_a_proxy_between_client_and_endpoint_is_named_with_its_variable(monkeypatch):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import nullcontext
 
 import pytest
 from job_output import Said
 
 from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable, TokenUnavailable
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.tools.doctor.brokers import RequestRejected
 from spark_kafka_sink.tools.job import topic_creation
 from spark_kafka_sink.tools.job.configuration import check
 from spark_kafka_sink.tools.job.document import Document
@@ -50,27 +52,24 @@ def test_an_identity_provider_that_is_away_does_not_end_the_job():
         create_missing(**TOKENS, **{"oauth.callback": "token_functions:fails"})
 
 
-class SlowAdmin:
-    """Of a broker that accepts the login, but creates no topic in time."""
+class SlowBrokers:
+    """They accept the client, but create no topic in time."""
 
-    def __init__(self, settings):
+    def __init__(self, inquirer):
         pass
 
-    def log_in(self, deadline):
-        pass
+    def topic(self, name, deadline):
+        raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def leaders(self, topic, deadline):
-        return None
-
-    def create(self, topic, settings, deadline):
-        raise FutureTimeoutError
+    def create(self, topic, deadline):
+        raise TimeoutError
 
     def close(self):
         pass
 
 
 def test_a_topic_that_is_not_created_in_time_is_no_broker_that_does_not_answer(monkeypatch):
-    monkeypatch.setattr(topic_creation, "log_in", lambda _: None)
-    monkeypatch.setattr(topic_creation, "_Admin", SlowAdmin)
+    monkeypatch.setattr(topic_creation, "authenticated", nullcontext)
+    monkeypatch.setattr(topic_creation, "Brokers", SlowBrokers)
     with pytest.raises(BrokerUnavailable, match=r"^topic t was not created within 30 s\. Run"):
         create_missing()

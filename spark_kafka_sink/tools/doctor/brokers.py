@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import logging
+import threading
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.clients.local_files import add_local_files
-from spark_kafka_sink.clients.oauth_token import resolve
-from spark_kafka_sink.clients.session import concerns_login
-from spark_kafka_sink.clients.sockets import Server, server
+from spark_kafka_sink.clients.oauth_token import shared_token
 from spark_kafka_sink.config.added_settings import query_settings
-from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.driver.inquirer import UNREACHABLE_SECONDS
-from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
-from spark_kafka_sink.librdkafka.event_reader import awaits_connection
+from spark_kafka_sink.driver.inquirer import UNREACHABLE_SECONDS, Inquirer
+from spark_kafka_sink.errors import BrokerUnavailable
+from spark_kafka_sink.librdkafka.error_codes import error_text
+from spark_kafka_sink.librdkafka.events import (
+    ClusterDescription,
+    ConfigurationDescription,
+    TopicDescription,
+)
 from spark_kafka_sink.threads import start_thread
 
-_STATISTICS_MS = 100
-_WAITING_US = 2_000_000  # a broker that closes a connection does so sooner
-_POLL_SECONDS = 0.05
 _FREE_SECONDS = 1.0
 _BROKERS_DEFAULT = -1
 
@@ -53,164 +52,181 @@ _quiet = logging.getLogger("spark_kafka_sink.tools.doctor.librdkafka")
 _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False
 
+T = TypeVar("T", ClusterDescription, ConfigurationDescription, TopicDescription)
+
+
+class RequestRejected(Exception):
+    """The answer to a request is an error, of the brokers or the client, with this ``code``."""
+
+    def __init__(self, code: int, text: str = "") -> None:
+        super().__init__(text or error_text(code))
+        self.code = code
+
 
 class Brokers:
-    """An AdminClient. Raises KafkaException if the client rejects the settings."""
+    """An inquirer and, for what it cannot ask, an AdminClient.
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._learned: dict[int, Server] = {}
-        self._error: KafkaError | None = None
-        self._patience: Deadline | None = None
-        #: whether a broker has accepted a connection, and then kept it waiting
-        self.keep_waiting = False
-        configuration: dict[str, Any] = {
-            **settings,
-            **query_settings(_STATISTICS_MS),
-            "stats_cb": self._on_statistics,
-            "error_cb": self._on_error,
-        }
-        self._admin: AdminClient | None = AdminClient(configuration, logger=_quiet)
+    Requests raise RequestRejected, TimeoutError, or AuthenticationFailed. Any thread may call them:
+    a check that exceeds its time may still run beside the next one.
+    """
 
-    def log_in(self, deadline: Deadline) -> Mapping[int, Server]:
-        """Wait until a broker accepts the login; returns the brokers' addresses by node id.
+    def __init__(self, inquirer: Inquirer) -> None:
+        self._inquirer = inquirer
+        self._lock = threading.Lock()  # held while a thread uses the inquirer
+        self._admin: AdminClient | None = None
+
+    @contextmanager
+    def _access(self, deadline: Deadline) -> Iterator[Inquirer]:
+        if not self._lock.acquire(timeout=deadline.remaining()):
+            raise TimeoutError
+        try:
+            yield self._inquirer
+        finally:
+            self._lock.release()
+
+    def authenticate(self, deadline: Deadline) -> Mapping[int, str]:
+        """Wait until a broker accepts the client; returns the brokers' addresses by node id.
 
         They are the advertised listeners, which may be unreachable.
         Raises AuthenticationFailed or BrokerUnavailable.
         """
-        previous: Mapping[int, Server] = {}
-        while not deadline.expired:
-            self._client.poll(deadline.slice(_POLL_SECONDS))
-            if self._error is not None and _ends_login(self._error):
-                raise AuthenticationFailed(self._error.str())
-            learned = self._learned
-            # The first statistics may be written while brokers are being added.
-            if learned and learned is not previous and learned == previous:
-                return learned
-            previous = learned
-            if not learned and self._patience is not None and self._patience.expired:
-                break
-        what = "they closed every connection" if self._patience else "no answer in time"
-        if self.keep_waiting:
-            what = "they accept connections, and keep them waiting"
-        raise BrokerUnavailable(self._error.str() if self._error else what)
+        timeout_seconds = deadline.remaining()
+        with self._access(deadline) as inquirer:
+            inquirer.client.describe_cluster(timeout_seconds, include_authorized_operations=True)
+            until_unreachable = Deadline(UNREACHABLE_SECONDS)
+            while not deadline.expired and not (inquirer.are_down and until_unreachable.expired):
+                inquirer.listen(deadline)
+                if inquirer.addresses:
+                    return inquirer.addresses
+            error = inquirer.unavailable(f"{timeout_seconds - deadline.remaining():.1f} s")
+            raise _not_accepted(inquirer) if isinstance(error, BrokerUnavailable) else error
 
-    def _on_statistics(self, text: str) -> None:
-        brokers = json.loads(text)["brokers"].values()
-        self.keep_waiting |= any(
-            awaits_connection(broker, _WAITING_US) and broker["state"] != "CONNECT"
-            for broker in brokers
-        )
-        self._learned = {
-            broker["nodeid"]: server(broker["nodename"])
-            for broker in brokers
-            if broker["source"] == "learned"
-        }
+    @property
+    def newest_versions(self) -> Mapping[int, int]:
+        """The newest version of each request that the brokers have, by API key."""
+        return self._inquirer.newest_versions
 
-    def _on_error(self, error: KafkaError) -> None:
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - a public constant
-            self._patience = self._patience or Deadline(UNREACHABLE_SECONDS)
-        elif self._error is None or not _ends_login(self._error):
-            self._error = error
+    def cluster(self, deadline: Deadline) -> ClusterDescription:
+        with self._access(deadline) as inquirer:
+            return _valid(inquirer.cluster(deadline))
 
-    # --- requests: they raise KafkaException or TimeoutError --------------------------------------
-
-    def cluster(self, deadline: Deadline) -> Any:
-        """``confluent_kafka.admin.DescribeClusterResult``, with the operations of this user."""
-        seconds = _seconds(deadline)
-        return self._client.describe_cluster(
-            include_authorized_operations=True, request_timeout=seconds
-        ).result(seconds)
-
-    def topic(self, name: str, deadline: Deadline) -> Any:
-        """``confluent_kafka.admin.TopicDescription``; does not make brokers create the topic."""
-        seconds = _seconds(deadline)
-        answers = self._client.describe_topics(
-            TopicCollection([name]), include_authorized_operations=True, request_timeout=seconds
-        )
-        return answers[name].result(seconds)
-
-    def creation_error(self, name: str, deadline: Deadline) -> KafkaError | None:
-        """The error with which brokers would answer the creation of a topic, with their defaults.
-
-        None if they would create it, or cannot tell. Creates nothing.
-        """
-        seconds = _seconds(deadline)
-        answers = self._client.create_topics(
-            [NewTopic(name, _BROKERS_DEFAULT, _BROKERS_DEFAULT)],
-            validate_only=True,
-            operation_timeout=seconds,
-            request_timeout=seconds,
-        )
-        try:
-            answers[name].result(seconds)
-        except KafkaException as error:
-            return None if error_code(error) in UNSUPPORTED else error.args[0]
-        return None
-
-    def group(self, name: str, deadline: Deadline) -> Any:
-        """``confluent_kafka.ConsumerGroupDescription``, even of a group that does not exist."""
-        while True:
-            seconds = _seconds(deadline)
-            answers = self._client.describe_consumer_groups(
-                [name], include_authorized_operations=True, request_timeout=seconds
-            )
-            try:
-                return answers[name].result(seconds)
-            except KafkaException as error:
-                if error_code(error) not in _COORDINATOR_STARTS or deadline.expired:
-                    raise
-            time.sleep(deadline.slice(_RETRY_SECONDS))
+    def topic(self, name: str, deadline: Deadline) -> TopicDescription:
+        """Does not make brokers create the topic."""
+        with self._access(deadline) as inquirer:
+            return _valid(inquirer.topic(name, deadline))
 
     # Brokers other than Apache Kafka may omit some settings, their values, or all of them.
 
     def topic_settings(self, name: str, deadline: Deadline) -> Mapping[str, str]:
-        return self._settings(ConfigResource(ResourceType.TOPIC, name), deadline)
+        with self._access(deadline) as inquirer:
+            return _settings(inquirer.topic_configuration(name, deadline))
 
     def broker_settings(self, node_id: int, deadline: Deadline) -> Mapping[str, str]:
-        return self._settings(ConfigResource(ResourceType.BROKER, str(node_id)), deadline)
+        with self._access(deadline) as inquirer:
+            return _settings(inquirer.broker_configuration(node_id, deadline))
 
-    def _settings(self, resource: Any, deadline: Deadline) -> Mapping[str, str]:
-        seconds = _seconds(deadline)
-        (answer,) = self._client.describe_configs([resource], request_timeout=seconds).values()
+    # --- what only an AdminClient can ask ---------------------------------------------------------
+
+    def creation_error(self, name: str, deadline: Deadline) -> RequestRejected | None:
+        """The error with which brokers would answer the creation of a topic, with their defaults.
+
+        None if they would create it, or cannot tell. Creates nothing.
+        """
+        new = NewTopic(name, _BROKERS_DEFAULT, _BROKERS_DEFAULT)
         try:
-            entries = answer.result(seconds)
-        except KafkaException as error:
-            if error_code(error) in UNSUPPORTED:
-                return {}
-            raise
-        return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+            self.create(new, deadline, validate_only=True)
+        except RequestRejected as error:
+            return None if error.code in UNSUPPORTED else error
+        return None
+
+    def create(self, topic: NewTopic, deadline: Deadline, *, validate_only: bool = False) -> None:
+        """``validate_only``: creates nothing."""
+        seconds = _seconds(deadline)
+        answers = self._client.create_topics(
+            [topic],
+            validate_only=validate_only,
+            operation_timeout=seconds,
+            request_timeout=seconds,
+        )
+        _result(answers[topic.topic], deadline)
+
+    def group_operations(self, name: str, deadline: Deadline) -> list[int]:
+        """What this user may do with a consumer group, even one that does not exist.
+
+        Empty if the brokers do not say.
+        """
+        while True:
+            answers = self._client.describe_consumer_groups(
+                [name], include_authorized_operations=True, request_timeout=_seconds(deadline)
+            )
+            try:
+                described = _result(answers[name], deadline)
+                return [operation.value for operation in described.authorized_operations or ()]
+            except RequestRejected as error:
+                if error.code not in _COORDINATOR_STARTS or deadline.expired:
+                    raise
+            time.sleep(deadline.slice(_RETRY_SECONDS))
 
     @property
     def _client(self) -> AdminClient:
+        """It connects on its own, but with the inquirer's settings and token."""
         if self._admin is None:
-            raise RuntimeError("closed")
+            user_settings = self._inquirer.settings
+            settings: dict[str, Any] = {**add_local_files(query_settings(user_settings, 0))}
+            if user_settings.oauth_callback:
+                settings["oauth_cb"] = partial(shared_token, user_settings)
+            self._admin = AdminClient(settings, logger=_quiet)
         return self._admin
 
     def close(self) -> None:
-        """Free the client, in a daemon thread: a name look-up may delay that beyond our wait."""
+        """Free the clients; a name look-up may delay that beyond our wait."""
         box, self._admin = [self._admin], None
-        start_thread(box.clear, "rd_kafka_destroy").join(_FREE_SECONDS)
+        freeing = start_thread(box.clear, "rd_kafka_destroy")
+        deadline = Deadline(_FREE_SECONDS)
+        if self._lock.acquire(timeout=deadline.remaining()):  # otherwise a check uses it
+            self._inquirer.client.close(deadline)
+        freeing.join(deadline.remaining())
 
 
-def confluent_settings(settings: ClientSettings) -> dict[str, Any]:
-    """librdkafka's settings for confluent_kafka, which calls the function for tokens itself."""
-    name = settings.oauth_callback
-    return {**add_local_files(settings), **({"oauth_cb": resolve(name)} if name else {})}
+def _not_accepted(inquirer: Inquirer) -> BrokerUnavailable:
+    """What to raise if brokers accept connections, but not the client."""
+    remedy: str = (
+        "The listener may require a login, TLS or a client's certificate: check "
+        "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*; or the brokers limit "
+        "connections (max.connections, max.connections.per.ip)"
+    )
+    what = "they closed every connection" if inquirer.are_down else "no answer in time"
+    if inquirer.keep_waiting:
+        what = "they accept connections, and keep them waiting"
+        remedy = str(Advice.CONNECTIONS_ARE_LATE)
+    problem = f": {inquirer.problem}" if inquirer.problem else ""
+    return BrokerUnavailable(f"no broker accepts this client: {what}{problem}", remedy)
 
 
-def _ends_login(error: KafkaError) -> bool:
-    is_tls = error.code() == KafkaError._SSL  # noqa: SLF001 - a public constant
-    return is_tls or concerns_login(error.code(), error.str())
+def _valid(answer: T | None) -> T:
+    if answer is None:
+        raise TimeoutError
+    if answer.code:
+        raise RequestRejected(answer.code)
+    return answer
 
 
-def error_code(error: KafkaException) -> int:
-    return int(error.args[0].code())
+def _settings(answer: ConfigurationDescription | None) -> Mapping[str, str]:
+    if answer is not None and answer.code in UNSUPPORTED:
+        return {}
+    return {name: value for name, value in _valid(answer).settings.items() if value}
 
 
-def error_text(error: KafkaException) -> str:
-    """The error's text; librdkafka leaves that of a group's error empty after ``request: ``."""
-    text = str(error.args[0].str())
-    return f"{text}{error.args[0].name()}" if text.endswith(": ") else text
+def _result(answer: Future[Any], deadline: Deadline) -> Any:
+    try:
+        return answer.result(_seconds(deadline))
+    except KafkaException as error:
+        # librdkafka leaves the text of a group's error empty after ``request: ``.
+        code, text = error.args[0].code(), str(error.args[0].str())
+        text += error.args[0].name() if text.endswith(": ") else ""
+        raise RequestRejected(code, text) from None
+    except FutureTimeoutError:  # another class before Python 3.11
+        raise TimeoutError from None
 
 
 def _seconds(deadline: Deadline) -> float:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.clients.sockets import Server
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.librdkafka.events import ClusterDescription, TopicDescription
 from spark_kafka_sink.secret import Secret
-from spark_kafka_sink.tools.doctor.brokers import Brokers, confluent_settings
+from spark_kafka_sink.tools.doctor.brokers import Brokers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 T = TypeVar("T")
+
+_NO_CLUSTER = ClusterDescription(0, ())
+_NO_TOPIC = TopicDescription("", 0, 0, ())
 
 
 @dataclass
@@ -47,12 +51,10 @@ class CheckContext:
     # set by login
     brokers: Brokers | None = None
     advertised: Mapping[int, Server] = field(default_factory=dict)
-    # set by broker_versions: each request's newest version, by API key
-    newest_versions: Mapping[int, int] = field(default_factory=dict)
     # set by cluster
-    cluster: Any = None
+    cluster: ClusterDescription = _NO_CLUSTER
     # set by topic, and by topic_settings
-    topic: Any = None
+    topic: TopicDescription = _NO_TOPIC
     topic_settings: Mapping[str, str] = field(default_factory=dict)
     # set by broker_settings
     broker_settings: Mapping[str, str] = field(default_factory=dict)
@@ -65,11 +67,6 @@ class CheckContext:
     def settings(self) -> ClientSettings:
         """librdkafka's settings."""
         return self.sink.producer.client
-
-    @property
-    def login(self) -> dict[str, Any]:
-        """``settings`` for confluent_kafka."""
-        return confluent_settings(self.settings)
 
     @property
     def topic_name(self) -> str:

@@ -1,4 +1,4 @@
-"""Checks of options, report.path, addresses, TLS, login, and the brokers' versions."""
+"""Checks of options, report.path, addresses, TLS, authentication, and the brokers' versions."""
 
 from __future__ import annotations
 
@@ -10,19 +10,14 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from confluent_kafka import KafkaException
-
-from spark_kafka_sink.advice import Advice, concerns_openssl, openssl_variables, settings_rejected
+from spark_kafka_sink.advice import Advice, concerns_openssl, settings_rejected
 from spark_kafka_sink.clients import sockets
-from spark_kafka_sink.clients.oauth_token import TokenFunction, token_remedy
-from spark_kafka_sink.clients.session import login_failure
-from spark_kafka_sink.clients.sockets import Server, concerns_clients_certificate
+from spark_kafka_sink.clients.sockets import Server
 from spark_kafka_sink.config import option_table as table
-from spark_kafka_sink.config.logins import fetches_tokens
 from spark_kafka_sink.config.options import review
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.driver.exactly_once_check import unsupported
-from spark_kafka_sink.driver.inquirer import newest_versions
+from spark_kafka_sink.driver.inquirer import Inquirer
 from spark_kafka_sink.driver.options import complete_options
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
@@ -33,7 +28,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.report.storage import local_path, try_writing
 from spark_kafka_sink.threads import call_all
-from spark_kafka_sink.tools.doctor.brokers import Brokers, error_text
+from spark_kafka_sink.tools.doctor.brokers import Brokers
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import (
     Finding,
@@ -52,6 +47,7 @@ _CONNECTION = re.compile("bootstrap|oauth|sasl|security|ssl", re.IGNORECASE)
 _NOT_MEANT = "Change or remove the option if that is not what you meant"
 _UNFITTING = "Lower the first time, or raise the second"
 _GRACE_SECONDS = 0.1
+_STATISTICS_MS = 100
 _SECONDS_PER_DAY = 86_400
 _EXPIRES_SOON_DAYS = 30
 _OTHERS_WORK = "Clients can start from the other servers, but only while one of them is up. "
@@ -151,49 +147,29 @@ def tls(context: CheckContext) -> list[Finding]:
 def login(context: CheckContext) -> list[Finding]:
     """A client with the sink's settings can authenticate."""
     settings = context.settings
-    working = ",".join(map(str, context.servers))
-    if settings.oauth_callback:
-        # Before the login, because confluent_kafka would wait for a token without saying why.
-        problem = TokenFunction(settings).problem(context.deadline.remaining() / 2)
-        if problem:
-            return [failed(problem, token_remedy(settings))]
+    working = {**settings, "bootstrap.servers": ",".join(map(str, context.servers))}
     try:
-        context.brokers = Brokers({**context.login, "bootstrap.servers": working})
-        context.advertised = context.brokers.log_in(context.deadline)
-    except KafkaException as error:
-        return [failed(*settings_rejected(error_text(error)))]
-    except AuthenticationFailed as error:
-        problem, remedy = login_failure(str(error), settings)
-        if concerns_clients_certificate(str(error)):
-            remedy = Advice.CLIENT_CERTIFICATE.remedy
-        return [failed(problem, remedy)]
-    except BrokerUnavailable as error:
-        problem = f"no broker accepts this client: {error}{openssl_variables(str(error))}"
-        return [failed(problem, _unavailable_remedy(context, str(error)))]
+        inquirer = Inquirer(
+            dataclasses.replace(settings, pairs=tuple(sorted(working.items()))),
+            reports_versions=True,
+            statistics_ms=_STATISTICS_MS,
+        )
+        context.brokers = Brokers(inquirer)
+        addresses = context.brokers.authenticate(context.deadline)
+    except (InvalidOption, LibraryUnavailable) as error:
+        return [failed(str(error), _advice_on(error))]
+    except (AuthenticationFailed, BrokerUnavailable) as error:
+        return [failed(*error.args)]
+    context.advertised = {node: sockets.server(text) for node, text in addresses.items()}
     protocol = settings.get("security.protocol", "plaintext")
     if protocol.startswith("sasl"):
         return [passed(f"{settings['sasl.mechanism']} as {context.user}")]
     return [passed(f"kafka.security.protocol={protocol}: without a user name")]
 
 
-def _unavailable_remedy(context: CheckContext, error: str) -> str:
-    if concerns_openssl(error):
-        return Advice.OPENSSL_CONFIGURATION.remedy
-    remedy = (
-        "The listener may require a login, TLS or a client's certificate: check "
-        "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*; or the brokers limit "
-        "connections (max.connections, max.connections.per.ip)"
-    )
-    if context.brokers is not None and context.brokers.keep_waiting:
-        remedy = str(Advice.CONNECTIONS_ARE_LATE)
-    if fetches_tokens(context.settings):  # without a token, the client does not connect
-        remedy += f". {Advice.TOKEN_ENDPOINT_IS_UNAVAILABLE.remedy}"
-    return remedy
-
-
 def broker_versions(context: CheckContext) -> list[Finding]:
     """The brokers have the requests that the sink needs, including those of exactly-once."""
-    versions = context.newest_versions = newest_versions(context.settings, context.deadline)
+    versions = context.client.newest_versions
     if not versions:
         return [not_applicable("the brokers' version is unknown")]
     produce = versions.get(PRODUCE, 0)
@@ -247,10 +223,10 @@ def advertised_listeners(context: CheckContext) -> list[Finding]:
 def cluster(context: CheckContext) -> list[Finding]:
     """Brokers answer at an advertised address, and have a controller."""
     description = context.cluster = context.client.cluster(context.deadline)
-    if description.controller is None:
+    if description.controller_id is None:
         return [failed("no controller", "Check the brokers' logs: they cannot elect one")]
-    size = counted(len(description.nodes), "broker")
-    return [passed(f"{description.cluster_id}: {size}, controller {description.controller.id}")]
+    size = counted(len(description.broker_ids), "broker")
+    return [passed(f"{description.cluster_id}: {size}, controller {description.controller_id}")]
 
 
 # --- servers --------------------------------------------------------------------------------------

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from confluent_kafka import KafkaException
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import KafkaSinkError
@@ -22,7 +19,7 @@ from spark_kafka_sink.tools.doctor import (
     workers,
     writing,
 )
-from spark_kafka_sink.tools.doctor.brokers import error_text
+from spark_kafka_sink.tools.doctor.brokers import RequestRejected
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Finding, Result, failed, skipped
 
@@ -153,13 +150,13 @@ def _findings(check: Check, context: CheckContext, seconds: float) -> list[Findi
 
 def _unexpected_error(call: Call[list[Finding]]) -> Finding:
     error = call.error
-    if isinstance(error, (TimeoutError, FutureTimeoutError)):  # one class since Python 3.11
+    if isinstance(error, TimeoutError):
         return failed(
             f"no answer after {call.seconds:.1f} s",
             "Fix what failed above; raise --timeout if everything is just slow",
         )
-    if isinstance(error, KafkaException):
-        return failed(error_text(error), "Look up this broker error, or raise --timeout")
+    if isinstance(error, RequestRejected):
+        return failed(str(error), "Look up this broker error, or raise --timeout")
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, KafkaSinkError):
         return failed(text, "Do what the message says")

@@ -1,14 +1,10 @@
-"""Checks of what exactly-once needs: the ledger, rights, timeouts, replicas."""
+"""Checks of what exactly-once needs: the ledger, permissions, timeouts, replicas."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any
-
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
@@ -18,7 +14,9 @@ from spark_kafka_sink.driver.exactly_once_check import (
     unmet_by_topic,
 )
 from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError
-from spark_kafka_sink.tools.doctor.brokers import UNSUPPORTED, error_code
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.events import Operation, PartitionDescription
+from spark_kafka_sink.tools.doctor.brokers import UNSUPPORTED, RequestRejected
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import (
     Finding,
@@ -54,8 +52,8 @@ _MAX_TIMEOUT = "transaction.max.timeout.ms"
 _REMEDY = "See docs/exactly-once.md#preconditions: three replicas, of which two must be in sync"
 _NOT_DESCRIBED = (
     *FORBIDDEN,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.LEADER_NOT_AVAILABLE,  # being created, perhaps because of an earlier check
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,  # being created, perhaps because of an earlier check
 )
 
 
@@ -80,14 +78,13 @@ def ledger_topic(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fi
     name = settings.ledger_topic
     try:
         description = context.client.topic(name, context.deadline)
-    except KafkaException as error:
+    except RequestRejected as error:
         what = f"{context.user} may not describe it, or it does not exist"
         forbidden = failed(what, grant(context, name, "Describe", "Read"), name)
         return [not_described(context, name, error, forbidden)]
-    allowed = description.authorized_operations
-    if not allowed:
+    if not description.operations:
         return [not_reported()]
-    if AclOperation.READ not in allowed:
+    if Operation.READ not in description.operations:
         what = f"{context.user} may not read it, but commits of the ledger's offsets require it"
         return [failed(what, grant(context, name, "Read"), name)]
     return [passed(f"{context.user} may read it", name)]
@@ -99,16 +96,16 @@ def ledger_groups(context: CheckContext, settings: ExactlyOnceOptions) -> list[F
     prefix = _prefix(settings)
     for group in (marker_group(prefix), layout_group(prefix), commit_entry_group(prefix, 0)):
         try:
-            allowed = context.client.group(group, context.deadline).authorized_operations
-        except KafkaException as error:
-            if error_code(error) == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            allowed = context.client.group_operations(group, context.deadline)
+        except RequestRejected as error:
+            if error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
                 return [_forbidden_groups(context, settings, group)]
-            if error_code(error) in UNSUPPORTED:
+            if error.code in UNSUPPORTED:
                 return [not_reported()]
             raise
         if not allowed:
             return [not_reported()]
-        if AclOperation.READ not in allowed:
+        if Operation.READ not in allowed:
             return [_forbidden_groups(context, settings, group)]
     return [passed(f"{context.user} may use them", _start(settings))]
 
@@ -153,10 +150,10 @@ def broker_settings(context: CheckContext, settings: ExactlyOnceOptions) -> list
     """The user may read the brokers' configuration, which the next checks need."""
     del settings
     try:
-        node_id = context.cluster.nodes[0].id
+        node_id = context.cluster.broker_ids[0]
         context.broker_settings = context.client.broker_settings(node_id, context.deadline)
-    except KafkaException as error:
-        if error_code(error) not in FORBIDDEN:
+    except RequestRejected as error:
+        if error.code not in FORBIDDEN:
             raise
         return [
             skipped(
@@ -199,7 +196,7 @@ def coordinators(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fi
     is_all_reported = True
     for name, (replicas_setting, in_sync_setting) in COORDINATORS.items():
         partitions, topic_settings = _describe(context, name)
-        replicas = min((len(partition.replicas) for partition in partitions), default=0) or None
+        replicas = min((partition.replica_count for partition in partitions), default=0) or None
         needed = int_setting(topic_settings, "min.insync.replicas")
         # The topic's own value matters, not the one that a new topic would have.
         if replicas is not None:
@@ -224,20 +221,22 @@ def coordinators(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fi
     return problems or [passed("commits survive the loss of a broker")]
 
 
-def _describe(context: CheckContext, name: str) -> tuple[Sequence[Any], Mapping[str, str]]:
+def _describe(
+    context: CheckContext, name: str
+) -> tuple[Sequence[PartitionDescription], Mapping[str, str]]:
     """A topic's partitions and settings; empty if it is missing, or may not be described."""
-    partitions: Sequence[Any] = ()
+    partitions: Sequence[PartitionDescription] = ()
     try:
         partitions = context.client.topic(name, context.deadline).partitions
         return partitions, context.client.topic_settings(name, context.deadline)
-    except KafkaException as error:
-        if error_code(error) in _NOT_DESCRIBED:
+    except RequestRejected as error:
+        if error.code in _NOT_DESCRIBED:
             return partitions, {}
         raise
 
 
 def doctor_transactional_id(settings: ExactlyOnceOptions) -> str:
-    """The name of a transactional id and a group that no query uses, but its rights cover."""
+    """The name of a transactional id and a group that no query uses, but its permissions cover."""
     return f"{_prefix(settings)}.doctor"
 
 
@@ -257,12 +256,12 @@ def allow_groups(context: CheckContext, settings: ExactlyOnceOptions) -> str:
 
 def allow_ids(context: CheckContext, settings: ExactlyOnceOptions) -> str:
     """The advice to grant what transactional ids need, with the command."""
-    rights = f"--operation Write --operation Describe --transactional-id {_start(settings)}"
-    return _allow(context, rights)
+    operations = f"--operation Write --operation Describe --transactional-id {_start(settings)}"
+    return _allow(context, operations)
 
 
-def _allow(context: CheckContext, rights: str) -> str:
+def _allow(context: CheckContext, operations: str) -> str:
     return (
-        f"Grant it: kafka-acls.sh --add --allow-principal {context.user} {rights} "
+        f"Grant it: kafka-acls.sh --add --allow-principal {context.user} {operations} "
         "--resource-pattern-type prefixed"
     )

@@ -166,6 +166,7 @@ def _wrapped(text: str, columns: int, begin: str) -> list[str]:
 def say_json(results: Iterable[Result], say: Callable[[str], None]) -> bool:
     """Write one object when all results have arrived; returns whether no check failed."""
     rows = [asdict(result) for result in results]
-    is_well = all(row["outcome"] is not Outcome.FAILED for row in rows)
-    say(json.dumps({"is_well": is_well, "results": rows}, indent=2))
-    return is_well
+    ok = all(row["outcome"] is not Outcome.FAILED for row in rows)
+    # is_well is the deprecated name of ok.
+    say(json.dumps({"ok": ok, "is_well": ok, "results": rows}, indent=2))
+    return ok

@@ -66,7 +66,7 @@ def columns(context: CheckContext) -> list[Finding]:
 
 
 def schema_registry(context: CheckContext) -> list[Finding]:
-    """The schema registry answers and accepts the login, and schemas are compatible.
+    """The schema registry answers and accepts the client, and schemas are compatible.
 
     Registers nothing. The schemas are those of the options, or derived from the DataFrame's.
     """

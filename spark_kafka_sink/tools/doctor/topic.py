@@ -1,21 +1,19 @@
-"""Checks of the topics that options name: state, rights, and limits compared with the client's."""
+"""Checks of the topics that options name: state, permissions, and limits next to the client's."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
-
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from spark_kafka_sink.advice import Advice, advice_on, lasting_advice_on
 from spark_kafka_sink.config.option_table import TIMESTAMP_COLUMN
 from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE
 from spark_kafka_sink.driver.record_times import log_append_time
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode, error_name
+from spark_kafka_sink.librdkafka.events import Operation, PartitionDescription
 from spark_kafka_sink.producer.topic_limits import limits_from
-from spark_kafka_sink.tools.doctor.brokers import error_code, error_text
+from spark_kafka_sink.tools.doctor.brokers import RequestRejected
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import (
     Finding,
@@ -34,7 +32,7 @@ PRODUCE, _INIT_PRODUCER_ID, DESCRIBE_CLUSTER = 0, 22, 60
 _REASON_PRODUCE = 8  # Kafka 2.4, KIP-467: the first to say which records are rejected, and why
 _DEAD_LETTER_HEADERS_BYTES = 4096
 #: the user may not describe a topic or the cluster, or may not read its settings
-FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+FORBIDDEN = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def topic(context: CheckContext) -> list[Finding]:
@@ -44,27 +42,23 @@ def topic(context: CheckContext) -> list[Finding]:
         return [skipped("no option topic: the column topic names each row's topic")]
     try:
         description = context.topic = context.client.topic(name, context.deadline)
-    except KafkaException as error:
-        if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return [missing_topic(context, name)]
-        if error_code(error) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            return [_not_writable(context, name)]
-        return [_unusable(name, error)]
+    except RequestRejected as error:
+        return [not_described(context, name, error, _not_writable(context, name))]
     if (finding := _check_leaders(name, description.partitions)) is not None:
         return [finding]
-    replicas = min(len(part.replicas) for part in description.partitions)
+    replicas = min(partition.replica_count for partition in description.partitions)
     size = counted(len(description.partitions), "partition")
     return [passed(f"{size}, {counted(replicas, 'replica')} each", name)]
 
 
 def _not_writable(context: CheckContext, name: str) -> Finding:
-    # The right to write implies that to describe.
+    # Permission to write implies that to describe.
     what = f"{context.user} may not describe it, or it does not exist"
     return failed(what, grant(context, name, "Describe", "Write"), name)
 
 
-def _check_leaders(name: str, partitions: Sequence[Any]) -> Finding | None:
-    orphans = [part.id for part in partitions if part.leader is None or part.leader.id < 0]
+def _check_leaders(name: str, partitions: Sequence[PartitionDescription]) -> Finding | None:
+    orphans = [partition.id for partition in partitions if not partition.has_leader]
     if not orphans:
         return None
     return failed(
@@ -75,19 +69,15 @@ def _check_leaders(name: str, partitions: Sequence[Any]) -> Finding | None:
 
 
 def not_described(
-    context: CheckContext, name: str, error: KafkaException, if_forbidden: Finding
+    context: CheckContext, name: str, error: RequestRejected, if_forbidden: Finding
 ) -> Finding:
     """The finding for a topic that an option names, and that the brokers did not describe."""
-    if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+    if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return missing_topic(context, name)
-    if error_code(error) in FORBIDDEN:
+    if error.code in FORBIDDEN:
         return if_forbidden
-    return _unusable(name, error)
-
-
-def _unusable(name: str, error: KafkaException) -> Finding:
-    advice = advice_on(error_code(error))
-    return failed(error_text(error), advice.remedy if advice else "See the brokers' logs", name)
+    advice = advice_on(error.code)
+    return failed(str(error), advice.remedy if advice else "See the brokers' logs", name)
 
 
 def missing_topic(context: CheckContext, name: str) -> Finding:
@@ -102,11 +92,11 @@ def missing_topic(context: CheckContext, name: str) -> Finding:
             )
         )
     try:
-        node_id = context.cluster.nodes[0].id
+        node_id = context.cluster.broker_ids[0]
         broker = context.client.broker_settings(node_id, context.deadline)
-    except KafkaException as error:
+    except RequestRejected as error:
         return failed(
-            f"it does not exist, and whether the brokers create it is unknown: {error_text(error)}",
+            f"it does not exist, and whether the brokers create it is unknown: {error}",
             _create(name),
             name,
         )
@@ -119,9 +109,9 @@ def missing_topic(context: CheckContext, name: str) -> Finding:
             name,
         )
     reason = context.client.creation_error(name, context.deadline)
-    if reason is not None and (advice := creation_advice(reason.code())):
-        what = f"it does not exist, and the brokers would not create it: {reason.str()}"
-        return failed(f"{what} ({reason.name()})", advice.remedy, name)
+    if reason is not None and (advice := creation_advice(reason.code)):
+        what = f"it does not exist, and the brokers would not create it: {reason}"
+        return failed(f"{what} ({error_name(reason.code)})", advice.remedy, name)
     if creates is None:
         finding = warned(
             "it does not exist, and the brokers do not report whether they create it",
@@ -144,7 +134,7 @@ def creation_advice(code: int) -> Advice | None:
 
 
 def _block(finding: Finding) -> Finding:
-    # A missing topic has no partitions, rights and limits to check.
+    # A missing topic has no partitions, permissions and limits to check.
     return replace(finding, blocks=True)
 
 
@@ -166,8 +156,8 @@ def _create(name: str) -> str:
 
 def grant(context: CheckContext, name: str, *operations: str) -> str:
     """The advice to grant operations on a topic, with the command."""
-    rights = " ".join(f"--operation {operation}" for operation in operations)
-    return f"Grant it: kafka-acls.sh --add --allow-principal {context.user} {rights} --topic {name}"
+    added = " ".join(f"--operation {operation}" for operation in operations)
+    return f"Grant it: kafka-acls.sh --add --allow-principal {context.user} {added} --topic {name}"
 
 
 def topic_settings(context: CheckContext) -> list[Finding]:
@@ -175,8 +165,8 @@ def topic_settings(context: CheckContext) -> list[Finding]:
     name = context.topic_name
     try:
         settings = context.client.topic_settings(name, context.deadline)
-    except KafkaException as error:
-        if error_code(error) not in FORBIDDEN:
+    except RequestRejected as error:
+        if error.code not in FORBIDDEN:
             raise
         purpose = ", to let doctor check its limits"
         if context.sink.exactly_once is not None and context.sink.dead_letter_topic is not None:
@@ -203,12 +193,14 @@ def _waits_for_replicas(context: CheckContext) -> bool:
     return context.settings["acks"] in ("all", "-1")
 
 
-def check_in_sync(name: str, partitions: Sequence[Any], needed: int | None) -> Finding:
+def check_in_sync(
+    name: str, partitions: Sequence[PartitionDescription], needed: int | None
+) -> Finding:
     """Whether a topic of these partitions accepts records with acks=all."""
-    replicas = min((len(partition.replicas) for partition in partitions), default=0)
+    replicas = min((partition.replica_count for partition in partitions), default=0)
     if needed is None or not replicas:
         return not_reported()
-    too_few = [partition.id for partition in partitions if len(partition.isr) < needed]
+    too_few = [partition.id for partition in partitions if partition.in_sync_count < needed]
     if too_few:
         reason = "" if replicas >= needed else f", and there are only {replicas}"
         return failed(
@@ -217,7 +209,11 @@ def check_in_sync(name: str, partitions: Sequence[Any], needed: int | None) -> F
             "Start the missing brokers, or lower the topic's min.insync.replicas",
             name,
         )
-    under_replicated = [part.id for part in partitions if len(part.isr) < len(part.replicas)]
+    under_replicated = [
+        partition.id
+        for partition in partitions
+        if partition.in_sync_count < partition.replica_count
+    ]
     if under_replicated:
         return warned(
             f"replicas of {_partitions(under_replicated)} are not in sync",
@@ -244,10 +240,10 @@ def int_setting(settings: Mapping[str, str], name: str) -> int | None:
 
 def write_permission(context: CheckContext) -> list[Finding]:
     """The user may write to the topic."""
-    name, allowed = context.topic_name, context.topic.authorized_operations
-    if not allowed:  # not reported: who sees the topic may at least describe it
+    name = context.topic_name
+    if not context.topic.operations:  # who sees the topic may at least describe it
         return [not_reported()]
-    if AclOperation.WRITE not in allowed:
+    if not context.topic.may_write:
         return [failed(f"{context.user} may not write to it", grant(context, name, "Write"), name)]
     return [passed(f"{context.user} may write to it", name)]
 
@@ -256,20 +252,20 @@ def idempotent_write(context: CheckContext) -> list[Finding]:
     """The brokers support idempotent producers, and the user may be one."""
     if context.settings["enable.idempotence"] != "true":
         return [not_applicable("kafka.enable.idempotence=false")]
-    if context.newest_versions and _INIT_PRODUCER_ID not in context.newest_versions:
+    if context.client.newest_versions and _INIT_PRODUCER_ID not in context.client.newest_versions:
         advice = Advice.IDEMPOTENCE_UNSUPPORTED
         return [failed(advice.meaning, advice.remedy)]
-    if AclOperation.IDEMPOTENT_WRITE in (context.cluster.authorized_operations or ()):
+    if Operation.IDEMPOTENT_WRITE in context.cluster.operations:
         return [passed("allowed on the cluster (IdempotentWrite)")]
-    return [_check_right(context)]
+    return [_check_permission(context)]
 
 
-def _check_right(context: CheckContext) -> Finding:
-    if not context.newest_versions:
+def _check_permission(context: CheckContext) -> Finding:
+    if not context.client.newest_versions:
         return not_applicable("the brokers' version is unknown")
-    if DESCRIBE_CLUSTER in context.newest_versions:  # Kafka 2.8, as is KIP-679
+    if DESCRIBE_CLUSTER in context.client.newest_versions:  # Kafka 2.8, as is KIP-679
         return passed("implied by the right to write to a topic (Kafka 2.8, KIP-679)")
-    if context.topic is None or not context.topic.authorized_operations:
+    if not context.topic.operations:
         return not_reported()
     return failed(
         f"{context.user} lacks IdempotentWrite, which brokers before Kafka 2.8 require",
@@ -309,7 +305,7 @@ def _check_compacted(context: CheckContext) -> Finding:
     name, remedy = context.topic_name, Advice.INVALID_MSG.remedy
     if context.schema is not None and "key" not in context.schema.names:
         return failed("it is compacted, and the DataFrame has no column key", remedy, name)
-    if context.newest_versions.get(PRODUCE, _REASON_PRODUCE) < _REASON_PRODUCE:
+    if context.client.newest_versions.get(PRODUCE, _REASON_PRODUCE) < _REASON_PRODUCE:
         what = (
             "it is compacted; with brokers before Kafka 2.4, a record without a key fails its task "
             "only after close.timeout.ms, and the error does not name the key"
@@ -345,16 +341,15 @@ def dead_letter_topic(context: CheckContext) -> list[Finding]:
         return [not_applicable("on.record.error=fail")]
     try:
         description = context.client.topic(name, context.deadline)
-    except KafkaException as error:
+    except RequestRejected as error:
         return [not_described(context, name, error, _not_writable(context, name))]
     if (finding := _check_leaders(name, description.partitions)) is not None:
         return [finding]
-    allowed = description.authorized_operations
-    if allowed and AclOperation.WRITE not in allowed:
+    if not description.may_write:
         return [failed(f"{context.user} may not write to it", grant(context, name, "Write"), name)]
     try:
         settings = context.client.topic_settings(name, context.deadline)
-    except KafkaException as error:
+    except RequestRejected as error:
         what = f"{context.user} may not read its configuration"
         forbidden = warned(what, grant(context, name, "DescribeConfigs"), name)
         return [not_described(context, name, error, forbidden)]
@@ -362,7 +357,10 @@ def dead_letter_topic(context: CheckContext) -> list[Finding]:
 
 
 def _check_dead_letters(
-    context: CheckContext, name: str, partitions: Sequence[Any], settings: Mapping[str, str]
+    context: CheckContext,
+    name: str,
+    partitions: Sequence[PartitionDescription],
+    settings: Mapping[str, str],
 ) -> Finding:
     if _waits_for_replicas(context):
         finding = check_in_sync(name, partitions, int_setting(settings, "min.insync.replicas"))

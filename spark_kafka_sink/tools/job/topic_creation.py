@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import closing
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from spark_kafka_sink.advice import settings_error
-from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.driver.preflight import log_in
-from spark_kafka_sink.errors import (
-    AuthenticationFailed,
-    BrokerUnavailable,
-    KafkaSinkError,
-    TopicUnavailable,
-)
-from spark_kafka_sink.secret import redacted
-from spark_kafka_sink.tools.doctor.brokers import (
-    Brokers,
-    confluent_settings,
-    error_code,
-    error_text,
-)
+from spark_kafka_sink.driver.preflight import authenticated
+from spark_kafka_sink.errors import BrokerUnavailable, KafkaSinkError, TopicUnavailable
+from spark_kafka_sink.librdkafka.error_codes import error_name
+from spark_kafka_sink.tools.doctor.brokers import Brokers, RequestRejected
 from spark_kafka_sink.tools.doctor.result import counted
 from spark_kafka_sink.tools.doctor.topic import creation_advice
 from spark_kafka_sink.tools.job.configuration import Configuration
@@ -55,60 +43,28 @@ def create_missing(configuration: Configuration, output: Output) -> None:
     wanted = configuration.topics_to_create()
     if not wanted:
         return
-    # With the sink's own client: confluent_kafka's does not tell why there is no token.
-    log_in(configuration.sink_options)
-    deadline = Deadline(_SECONDS)
-    client = configuration.sink_options.producer.client
-    try:
-        admin = _Admin(confluent_settings(client))
-    except KafkaException as error:
-        raise settings_error(error_text(error)) from None
-    try:
-        _log_in(admin, client, deadline)
+    with (
+        authenticated(configuration.sink_options) as inquirer,
+        closing(Brokers(inquirer)) as brokers,
+    ):
+        deadline = Deadline(_SECONDS)
         for path, (topic, settings) in wanted.items():
-            _create_if_missing(admin, topic, settings, path, configuration, output, deadline)
-    finally:
-        admin.close()
+            _create_if_missing(brokers, topic, settings, path, configuration, output, deadline)
 
 
-class _Admin(Brokers):
-    def create(self, topic: str, settings: TopicSettings, deadline: Deadline) -> None:
-        """Raises KafkaException or concurrent.futures.TimeoutError."""
-        seconds = max(0.001, deadline.remaining())
-        new = NewTopic(
-            topic,
-            num_partitions=settings.partitions,
-            # -1: the brokers' default.replication.factor
-            replication_factor=settings.replication_factor or -1,
-            config=dict(settings.config),
-        )
-        answers = self._client.create_topics(
-            [new], operation_timeout=seconds, request_timeout=seconds
-        )
-        answers[topic].result(seconds)
-
-    def leaders(self, topic: str, deadline: Deadline) -> list[bool] | None:
-        """Whether each partition has a leader; None if the topic does not exist."""
-        try:
-            partitions = self.topic(topic, deadline).partitions
-        except KafkaException as error:
-            if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return None
-            raise
-        return [p.leader is not None and p.leader.id >= 0 for p in partitions]
-
-
-def _log_in(admin: _Admin, client: ClientSettings, deadline: Deadline) -> None:
+def _leaders(brokers: Brokers, topic: str, deadline: Deadline) -> list[bool] | None:
+    """Whether each partition has a leader; None if the topic does not exist."""
     try:
-        admin.log_in(deadline)
-    except (AuthenticationFailed, BrokerUnavailable) as error:
-        # Brokers have just accepted this login, so it is not wrong.
-        problem = redacted(f"no broker answers at {client['bootstrap.servers']}: {error}")
-        raise BrokerUnavailable(f"{problem}. Run doctor") from None
+        partitions = brokers.topic(topic, deadline).partitions
+    except RequestRejected as error:
+        if error.code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise
+    return [partition.has_leader for partition in partitions]
 
 
 def _create_if_missing(
-    admin: _Admin,
+    brokers: Brokers,
     topic: str,
     settings: TopicSettings,
     path: Path,
@@ -117,7 +73,7 @@ def _create_if_missing(
     deadline: Deadline,
 ) -> None:
     try:
-        leaders = admin.leaders(topic, deadline)
+        leaders = _leaders(brokers, topic, deadline)
         if leaders is not None:
             if len(leaders) != settings.partitions:
                 output.say(
@@ -126,27 +82,34 @@ def _create_if_missing(
                 )
             return
         output.show_state(f"creating topic {topic}")
-        admin.create(topic, settings, deadline)
+        new = NewTopic(
+            topic,
+            num_partitions=settings.partitions,
+            # -1: the brokers' default.replication.factor
+            replication_factor=settings.replication_factor or -1,
+            config=dict(settings.config),
+        )
+        brokers.create(new, deadline)
         size = counted(settings.partitions, "partition")
         output.say(f"created topic {topic} with {size}")
-        while not all(admin.leaders(topic, deadline) or [False]):
+        while not all(_leaders(brokers, topic, deadline) or [False]):
             time.sleep(_POLL_SECONDS)  # a broker may not know the new topic yet
-    except KafkaException as error:
+    except RequestRejected as error:
         # Another client may have created it in the meantime.
-        if error_code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
+        if error.code != KafkaError.TOPIC_ALREADY_EXISTS:
             raise _creation_failure(topic, path, configuration, error) from None
-    except FutureTimeoutError:
+    except TimeoutError:
         raise BrokerUnavailable(
             f"topic {topic} was not created within {_SECONDS:g} s. Run doctor"
         ) from None
 
 
 def _creation_failure(
-    topic: str, path: Path, configuration: Configuration, error: KafkaException
+    topic: str, path: Path, configuration: Configuration, error: RequestRejected
 ) -> KafkaSinkError:
-    code, name = error_code(error), error.args[0].name()
+    code, name = error.code, error_name(error.code)
     advice = creation_advice(code)
-    what = f"topic {topic} cannot be created: {error_text(error).rstrip('.')} ({name})"
+    what = f"topic {topic} cannot be created: {str(error).rstrip('.')} ({name})"
     if advice is not None:
         what += f". {advice.remedy}"
     if code in _MISTAKES:
