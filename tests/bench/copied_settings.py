@@ -11,20 +11,18 @@ from __future__ import annotations
 import random
 import statistics
 import sys
-import time
 
 from common import (
     OURS,
     SPARKS_OWN,
-    create_topics,
-    delete_topics,
+    argument,
     session,
     spread,
     table,
     write_table,
 )
 from pyspark.sql import DataFrame
-from throughput import Round, Work, ratios, saving, source, timed
+from throughput import Round, Work, ratios, source, write
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
@@ -96,7 +94,7 @@ Figures = dict[tuple[str, str], dict[str, list[Round]]]
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 4
+    rounds = argument(1, 4)
     wanted = sys.argv[2].split(";") if sys.argv[2:] else [""]
     texts = {text_of(settings): settings for settings in DICTIONARIES}
     texts = {text: s for text, s in texts.items() if any(part in text for part in wanted)}
@@ -129,13 +127,9 @@ def text_of(settings: dict[str, str]) -> str:
 def measure(
     data: DataFrame, kafka: LocalKafka, work: Work, settings: dict[str, str], peer: str
 ) -> Round:
-    prefix = f"copied-{time.monotonic_ns()}-"
-    create_topics(kafka.bootstrap_servers, [f"{prefix}0"], work.partitions)
     options = {f"kafka.{name}": value for name, value in settings.items()}
     changed = Work(work.name, work.rows, work.value_bytes, options)
-    done = timed(saving(data, peer, kafka.bootstrap_servers, changed, prefix), set(kafka.pids))
-    delete_topics(kafka.bootstrap_servers, [f"{prefix}0"])
-    return done
+    return write(data, peer, kafka.bootstrap_servers, changed, set(kafka.pids))
 
 
 def markdown(figures: Figures) -> str:

@@ -8,10 +8,18 @@ topic. In one session, interleaved, in changing order. Argument: rounds (default
 
 from __future__ import annotations
 
-import sys
 import time
 
-from common import AS_THEY_COME, create_topics, delete_topics, session, spread, table, write_table
+from common import (
+    AS_THEY_COME,
+    argument,
+    create_topics,
+    delete_topics,
+    session,
+    spread,
+    table,
+    write_table,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -37,7 +45,7 @@ BAD = {
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 5
+    rounds = argument(1, 5)
     spark = session()
     speeds: dict[str, list[float]] = {lane: [] for lane in LANES}
     with LocalKafka() as kafka:

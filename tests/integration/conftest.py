@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from exactly_once_sink import SETTINGS, Sink
 from idle_offsets import close_idle_offsets
 from kafka_proxy import KafkaProxy, proxied_kafka
+from local_cluster import LocalCluster
 from pyspark.sql import SparkSession
 from spark_jars import session_with_sparks_own_sink
 from standalone import standalone_cluster
@@ -70,9 +72,10 @@ def kafka() -> Iterator[LocalKafka]:
 @pytest.fixture
 def own_topics(kafka: LocalKafka) -> Iterator[Topics]:
     """Topics of ``kafka``, which some modules replace by one with other settings."""
-    topics = Topics(kafka.bootstrap_servers)
-    yield topics
-    topics.close()
+    is_cluster = isinstance(kafka, LocalCluster)
+    servers = kafka.internal_servers if is_cluster else kafka.bootstrap_servers
+    with closing(Topics(servers)) as topics:
+        yield topics
 
 
 @pytest.fixture
@@ -92,10 +95,13 @@ def schema_registry() -> Iterator[str]:
 
 
 @pytest.fixture
-def topics(bootstrap_servers: str) -> Iterator[Topics]:
-    topics = Topics(bootstrap_servers)
-    yield topics
-    topics.close()
+def topics(request: pytest.FixtureRequest) -> Iterator[Topics]:
+    """Topics of the broker that all share, or of the module's own if it has a ``kafka``."""
+    if hasattr(request.module, "kafka"):
+        yield request.getfixturevalue("own_topics")
+    else:
+        with closing(Topics(request.getfixturevalue("bootstrap_servers"))) as topics:
+            yield topics
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ from acls import Acls
 from certificates import write_pem
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 from local_cluster import LocalCluster, Security
-from topics import Topics
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
@@ -53,13 +52,6 @@ def kafka(folder):
 @pytest.fixture
 def acls(kafka):
     return Acls(kafka.internal_servers)
-
-
-@pytest.fixture
-def topics(kafka):
-    topics = Topics(kafka.internal_servers)
-    yield topics
-    topics.close()
 
 
 @pytest.fixture

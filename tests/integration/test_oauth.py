@@ -15,7 +15,6 @@ import token_functions
 from local_cluster import LocalCluster, Security
 from streams import direct, exactly_once
 from token_endpoint import token_endpoint
-from topics import Topics
 from waiting import wait_until
 
 from spark_kafka_sink.clients import aws_signer
@@ -42,13 +41,6 @@ def kafka():
     }
     with LocalCluster(settings=settings, security=Security(users={"nobody": "unused"})) as kafka:
         yield kafka
-
-
-@pytest.fixture
-def topics(kafka):
-    topics = Topics(kafka.internal_servers)
-    yield topics
-    topics.close()
 
 
 @pytest.fixture
