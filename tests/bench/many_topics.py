@@ -23,7 +23,7 @@ REFRESH_MS = "5000"
 def main() -> None:
     names = [f"many-{number:05}" for number in range(argument(1, 5000))]
     figures = {}
-    with proxied_kafka() as proxy:
+    with proxied_kafka() as (proxy, _):
         servers = f"127.0.0.1:{proxy.port}"
         create_topics(servers, names)
         for kind in (EVICTING, PLAIN):

@@ -49,13 +49,16 @@ def one_answer_of_a_python() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def bootstrap_servers() -> Iterator[str]:
+def shared_kafka() -> Iterator[tuple[KafkaProxy, LocalCluster]]:
+    """With Kafka's own settings, reached directly and through a proxy."""
+    with proxied_kafka() as proxied:
+        yield proxied
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(request: pytest.FixtureRequest) -> str:
     existing = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
-    if existing:
-        yield existing
-        return
-    with LocalKafka() as kafka:
-        yield kafka.bootstrap_servers
+    return existing or request.getfixturevalue("shared_kafka")[1].internal_servers
 
 
 @pytest.fixture(scope="session")
@@ -104,10 +107,9 @@ def topics(request: pytest.FixtureRequest) -> Iterator[Topics]:
             yield topics
 
 
-@pytest.fixture(scope="session")
-def proxy() -> Iterator[KafkaProxy]:
-    with proxied_kafka() as proxy:
-        yield proxy
+@pytest.fixture
+def proxy(shared_kafka: tuple[KafkaProxy, LocalCluster]) -> KafkaProxy:
+    return shared_kafka[0]
 
 
 @pytest.fixture

