@@ -132,6 +132,7 @@ def test_otherwise_everything_stays_as_it_was(environment, python, entries, tmp_
     pythonpath = f"{entries}:{python}:"
     if installed == "in the current folder":
         write_packages(here, "pyspark", "py4j")
+        pythonpath = entries  # an empty entry would mean this folder
     elif installed != "nothing":
         version = "4.3.1" if installed == "another" else SPARK
         write_packages(environment.site_packages, "pyspark", version=version)
