@@ -51,7 +51,7 @@ PYTEST = $(TEST_JAVA) $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 test: setup $(ARCHIVES) ## all tests but the slow ones, four files at a time: many of them wait
 	$(PYTEST) -n 4 -m "not slow"
 
-test-slow: setup $(ARCHIVES) ## tests that start clusters, environments or kinds of sessions, and 90 s of chaos, four files at a time: most of them wait
+test-slow: setup $(ARCHIVES) ## tests that start clusters, environments or kinds of sessions, and 60 s of chaos, four files at a time: most of them wait
 	$(PYTEST) -n 4 -m "slow and not other_way" tests/programs tests/chaos tests/integration tests/search
 
 test-unit: setup ## unit tests, and tests on librdkafka's mock broker; no Spark or Kafka runs

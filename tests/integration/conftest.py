@@ -19,8 +19,6 @@ from standalone import standalone_cluster
 from streams import write_by_foreach_batch, write_by_format
 from topics import Topics
 
-from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.tools.doctor import workers
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.tools.local_registry import LocalRegistry
 
@@ -30,22 +28,6 @@ def no_idle_readers() -> Iterator[None]:
     """Close readers of the ledger, which would keep looking for the module's Kafka."""
     yield
     close_idle_offsets()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_answer_of_a_python() -> Iterator[None]:
-    """Doctor asks each Python of Spark's workers only once, for all tests."""
-    answers: dict[str, object] = {}
-    ask = workers._run_probe
-
-    def probed(python: workers.WorkersPython, deadline: Deadline) -> object:
-        if python.command not in answers:
-            answers[python.command] = ask(python, deadline)
-        return answers[python.command]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "_run_probe", probed)
-        yield
 
 
 @pytest.fixture(scope="session")
