@@ -12,15 +12,7 @@ import random
 import statistics
 import sys
 
-from common import (
-    OURS,
-    SPARKS_OWN,
-    argument,
-    session,
-    spread,
-    table,
-    write_table,
-)
+from common import OURS, SPARKS_OWN, argument, session, spread, table, write_table
 from pyspark.sql import DataFrame
 from throughput import Round, Work, ratios, source, write
 

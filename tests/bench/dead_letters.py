@@ -20,12 +20,7 @@ from common import (
     table,
     write_table,
 )
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-)
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka

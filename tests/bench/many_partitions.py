@@ -12,15 +12,7 @@ import statistics
 from dataclasses import replace
 
 import psutil
-from common import (
-    OURS,
-    SPARKS_OWN,
-    argument,
-    session,
-    spread,
-    table,
-    write_table,
-)
+from common import OURS, SPARKS_OWN, argument, session, spread, table, write_table
 from distant_kafka import DistantKafka
 from pyspark.sql import DataFrame
 from throughput import Round, Work, ratios, source, write

@@ -8,15 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from common import (
-    AS_THEY_COME,
-    OURS,
-    argument,
-    session,
-    spread,
-    table,
-    write_table,
-)
+from common import AS_THEY_COME, OURS, argument, session, spread, table, write_table
 from pyspark.sql import DataFrame, SparkSession
 from throughput import Round, Work, ratios, source, write
 

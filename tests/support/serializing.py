@@ -5,13 +5,7 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.schemas.preparation import prepare

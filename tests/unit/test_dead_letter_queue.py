@@ -8,10 +8,7 @@ import pytest
 from fake_engine import DLQ, dead_letter_engine
 
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.events import (
-    FailedRecords,
-    TopicDescription,
-)
+from spark_kafka_sink.librdkafka.events import FailedRecords, TopicDescription
 
 
 @pytest.fixture

@@ -14,11 +14,7 @@ import pytest
 from serializing import LATEST, REQUIRED, ROWS, batch, prepared
 from stub_registry import StubRegistry, basic
 
-from spark_kafka_sink.errors import (
-    LimitReached,
-    RegistryRefused,
-    RegistryUnavailable,
-)
+from spark_kafka_sink.errors import LimitReached, RegistryRefused, RegistryUnavailable
 from spark_kafka_sink.schemas import known_schemas
 
 

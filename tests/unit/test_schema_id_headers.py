@@ -15,12 +15,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from deserializers import avro_deserializer
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import (
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 from record_rows import read as read_rows
 from serializing import NUMBER, ROWS, batch, prepared
 
