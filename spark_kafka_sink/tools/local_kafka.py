@@ -93,7 +93,7 @@ class LocalKafka(LocalServer):
         return self
 
     def _clear(self) -> None:
-        """Remove what a failed start has written. Kafka would not format it again."""
+        """Remove what a failed start has written, with its ports."""
         for data in self.folder.glob("data-*"):
             shutil.rmtree(data, ignore_errors=True)
         for log in self.folder.glob("broker-*.log"):

@@ -94,7 +94,7 @@ def hide_vector_module(home: Path) -> Path:
 @cache  # each local server looks for Java
 def _java_version(java: Path) -> int:
     """The major version; 0: it does not say. Raises OSError or SubprocessError if it fails."""
-    command = [java, "-version"]
+    command = [str(java), "-version"]
     answer = subprocess.run(
         command, capture_output=True, text=True, errors="replace", timeout=30, check=True
     )
