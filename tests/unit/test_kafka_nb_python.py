@@ -114,50 +114,36 @@ def test_installed_pyspark_of_sparks_version_is_imported_and_only_sparks_entries
     assert environment.report(names, cwd=python / "lib") == [imported, ""]
 
 
-@pytest.mark.parametrize(
-    "installed",
-    [
-        "nothing",
-        "in the current folder",
-        "elsewhere",
-        "another",
-        "no py4j",
-        "broken",
-        "zip comes second",
-    ],
-)
+INSTALLED = ("nothing", "here", "elsewhere", "another", "no py4j", "broken", "second", "no zip")
+
+
+@pytest.mark.parametrize("installed", INSTALLED)
 def test_otherwise_everything_stays_as_it_was(environment, python, entries, tmp_path, installed):
-    here = tmp_path / "here"
+    """``here``: only in the current folder. ``second``: the version of the second zip."""
+    here, imported = tmp_path / "here", f"{python}/lib/pyspark.zip"
     here.mkdir()
     pythonpath = f"{entries}:{python}:"
-    if installed == "in the current folder":
+    if installed == "here":
         write_packages(here, "pyspark", "py4j")
         pythonpath = entries  # an empty entry would mean this folder
     elif installed != "nothing":
+        packages = ["pyspark"] if installed == "no py4j" else ["pyspark", "py4j"]
         version = "4.3.1" if installed == "another" else SPARK
-        write_packages(environment.site_packages, "pyspark", version=version)
-    if installed not in ("nothing", "in the current folder", "no py4j"):
-        write_packages(environment.site_packages, "py4j")
+        write_packages(environment.site_packages, *packages, version=version)
     if installed == "elsewhere":
         write_packages(tmp_path / "mine", "pyspark", version="3.5.0")
         pythonpath += f":{tmp_path / 'mine'}"
-    if installed == "broken":
+    elif installed == "broken":
         (environment.site_packages / "pyspark" / "version.py").write_text("(")
-    if installed == "zip comes second":
-        python = tmp_path / "older" / "python"
-        pythonpath = f"{spark_home(python, '4.2.9')[0]}:{pythonpath}"
-    script = here.with_name("script.py")  # -c would import from the current folder
+    elif installed == "second":
+        imported, *_ = spark_home(tmp_path / "older" / "python", "4.2.9")
+        pythonpath = f"{imported}:{pythonpath}"
+    elif installed == "no zip":  # what bin/pyspark sets
+        pythonpath, imported = f"{entries.split(':')[1]}:{python}/:", python
+    script = tmp_path / "script.py"  # -c would import from the current folder
     script.write_text(REPORT)
     report = environment.run(str(script), env={"PYTHONPATH": pythonpath}, cwd=here)
-    assert json.loads(report) == [f"{python}/lib/pyspark.zip/pyspark/__init__.py", pythonpath]
-
-
-def test_without_the_zip_nothing_changes(environment, python, entries):
-    write_packages(environment.site_packages, "pyspark", "py4j")
-    _, py4j, _ = entries.split(":")
-    pythonpath = f"{py4j}:{python}/:"  # what bin/pyspark sets
-    imported = f"{python}/pyspark/__init__.py"
-    assert environment.report(pythonpath) == [imported, pythonpath]
+    assert json.loads(report) == [f"{imported}/pyspark/__init__.py", pythonpath]
 
 
 POOLS = "MALLOC_ARENA_MAX", "ARROW_DEFAULT_MEMORY_POOL"
