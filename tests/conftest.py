@@ -18,8 +18,9 @@ os.environ["PYSPARK_PYTHON"] = str(Path(sys.executable).parent / "kafka-nb-pytho
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test that needs the format, if this Spark has no Python data sources."""
-    if item.get_closest_marker("needs_format"):
+    """Without Python data sources, skip a test that needs the format, or has it as a parameter."""
+    parameters = item.callspec.id.split("-") if hasattr(item, "callspec") else []
+    if item.get_closest_marker("needs_format") or "format" in parameters:
         from spark_kafka_sink.spark.private_api import NO_FORMAT, has_data_sources
 
         if not has_data_sources():
