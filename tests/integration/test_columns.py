@@ -266,6 +266,7 @@ def test_a_topic_that_replaces_timestamps_is_named_before_rows_are_written(
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.needs_format
 def test_nothing_is_said_without_the_right_to_read_the_topics_configuration(
     spark, kafka, own_topics
 ):

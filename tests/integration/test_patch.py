@@ -84,10 +84,7 @@ def path_and_odd_values(frame, options):
     writer.options(**options).save("ignored")
 
 
-IN_SAVE = pytest.param(all_in_save, marks=pytest.mark.needs_format)
-
-
-@pytest.mark.parametrize("write", [no_mode, format_last, IN_SAVE, path_and_odd_values])
+@pytest.mark.parametrize("write", [no_mode, format_last, all_in_save, path_and_odd_values])
 def test_a_batch_in_any_notation_is_appended_by_this_sink(patched, frame, target, write):
     write(frame, target.options)
     write(frame, target.options)
