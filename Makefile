@@ -31,7 +31,7 @@ SEED ?=
 
 # In the order of `make bench`; docs/benchmark/README.md says what each one answers.
 BENCHES := $(addprefix bench-,throughput distant-brokers many-partitions single-process cold-import small-micro-batches memory tuning copied-settings \
-  first-micro-batch fresh-session many-topics many-producers dead-letters report-cost exactly-once registry)
+  first-micro-batch fresh-session many-topics dead-letters report-cost exactly-once registry)
 WANTED_BENCHES = $(if $(filter bench,$(MAKECMDGOALS)),$(BENCHES),$(filter bench-%,$(MAKECMDGOALS)))
 BEGUN_AT := $(shell date +%s)
 # Two benchmarks at once would measure each other.
@@ -51,7 +51,7 @@ PYTEST = $(TEST_JAVA) $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 test: setup $(ARCHIVES) ## all tests but the slow ones, four files at a time: many of them wait
 	$(PYTEST) -n 4 -m "not slow"
 
-test-slow: setup $(ARCHIVES) ## tests that start clusters, environments or kinds of sessions, and 90 s of chaos, four files at a time: most of them wait
+test-slow: setup $(ARCHIVES) ## tests that start clusters, environments or kinds of sessions, and 60 s of chaos, four files at a time: most of them wait
 	$(PYTEST) -n 4 -m "slow and not other_way" tests/programs tests/chaos tests/integration tests/search
 
 test-unit: setup ## unit tests, and tests on librdkafka's mock broker; no Spark or Kafka runs

@@ -11,11 +11,10 @@ import random
 import shlex
 import shutil
 import socket
-import subprocess
 import time
 import uuid
-from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping, Sequence
+from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from importlib.resources import files
 from pathlib import Path
@@ -32,7 +31,6 @@ __all__ = ["LocalKafka", "java_home"]
 
 KAFKA_VERSION = "4.3.0"
 _LOG4J_VERSION = "2.25.4"  # as in Kafka, which lacks the bridge from SLF4J
-_FORMAT_SECONDS = 60.0
 _START_SECONDS = 60.0
 _START_TRIES = 3
 # Below the ports that operating systems choose. While clients wait for a broker to listen, such a
@@ -41,6 +39,16 @@ _PORTS = range(20_000, 32_000)
 _INSTEAD = (
     "To use an existing broker instead, set KAFKA_BOOTSTRAP_SERVERS=host:port "
     "(demo and tests create topics on it and delete them)"
+)
+# What Kafka's tool for storage, which takes a second or two, writes into the folder of each node:
+# the levels of a new cluster's features. A test compares it with the tool of KAFKA_VERSION.
+_CHECKPOINT = (
+    "AAAAAAAAAAAAAABHAAAAAAJGfQW4ACAAAAAAAAABoh7TD3kAAAGiHtMPef//////////////////AAAAASoAAAAIAAAA"
+    "AxYAAAAAAAAAAAAAAAAAAAAAAAAAAQAAAPEAAAAAAhjTH9IAAAAAAAUAAAGiHtMPwQAAAaIe0w/B////////////////"
+    "//8AAAAGOgAAAAEuAQwAEW1ldGFkYXRhLnZlcnNpb24AHgAAWgAAAgFOAQwAIWVsaWdpYmxlLmxlYWRlci5yZXBsaWNh"
+    "cy52ZXJzaW9uAAEAADQAAAQBKAEMAA5ncm91cC52ZXJzaW9uAAEAADQAAAYBKAEMAA5zaGFyZS52ZXJzaW9uAAEAADgA"
+    "AAgBLAEMABBzdHJlYW1zLnZlcnNpb24AAQAAQAAACgE0AQwAFHRyYW5zYWN0aW9uLnZlcnNpb24AAgAAAAAAAAAAAAcA"
+    "AAA/AAAAAALPnmWjACAAAAAAAAABoh7TD8IAAAGiHtMPwv//////////////////AAAAARoAAAAIAAAABAYAAAAA"
 )
 _LOG4J2 = """
 rootLogger.level = INFO
@@ -85,7 +93,7 @@ class LocalKafka(LocalServer):
         return self
 
     def _clear(self) -> None:
-        """Remove what a failed start has written. Kafka would not format it again."""
+        """Remove what a failed start has written, with its ports."""
         for data in self.folder.glob("data-*"):
             shutil.rmtree(data, ignore_errors=True)
         for log in self.folder.glob("broker-*.log"):
@@ -98,9 +106,9 @@ class LocalKafka(LocalServer):
         configurations = self._write_configurations()
         # Kafka's own scripts read Java's options from this variable, too.
         options = shlex.split(os.environ.get("KAFKA_OPTS", ""))
-        java = [program, *options]
-        format_storage([*java, "-cp", path], configurations, self._format_arguments())
-        java += ["-Xms256m", "-Xmx1g", f"-Dlog4j2.configurationFile={logging}", "-cp", path]
+        java = [program, *options, "-Xms256m", "-Xmx1g"]
+        java += [f"-Dlog4j2.configurationFile={logging}", "-cp", path]
+        format_storage(self.folder, len(configurations))
         for node, configuration in enumerate(configurations, 1):
             command = [*java, "kafka.Kafka", str(configuration)]
             self._processes.append(GuardedProcess(command, self._log(node)))
@@ -114,10 +122,6 @@ class LocalKafka(LocalServer):
         data = self.folder / "data-1"
         write_properties(path, server_properties(broker, controller, data) | self._settings)
         return [path]
-
-    def _format_arguments(self) -> list[str]:
-        """Arguments of Kafka's tool for storage."""
-        return []
 
     def _wait_until_ready(self) -> None:
         deadline = Deadline(_START_SECONDS)
@@ -208,43 +212,24 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
     path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
 
 
-def format_storage(
-    java: Sequence[str], configurations: Sequence[Path], arguments: Sequence[str] = ()
-) -> None:
-    """Format the storage of a new cluster's nodes. Raises LocalServerError with Kafka's output."""
-    cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    # The = is needed because one identifier in 64 begins with a dash.
-    tool = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
-    tool += [f"--cluster-id={cluster}", *arguments]
-    deadline = Deadline(_FORMAT_SECONDS)
-    with ExitStack() as stack:
-        formats = []
-        for configuration in configurations:
-            process = subprocess.Popen(
-                [*tool, "-c", str(configuration)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-            )
-            stack.enter_context(process)
-            stack.callback(process.kill)  # before Popen waits; no effect once it has ended
-            formats.append(process)
-        for process in formats:
-            _check_format(process, deadline)
+def format_storage(folder: Path, nodes: int) -> None:
+    """Format ``data-1`` and so on, which are a new cluster's, as Kafka's tool for storage would.
+
+    What is formatted stays as it is.
+    """
+    cluster = _random_id()
+    for node in range(1, nodes + 1):
+        data = folder / f"data-{node}"
+        if not (data / "meta.properties").exists():
+            data.mkdir(exist_ok=True)
+            (data / "bootstrap.checkpoint").write_bytes(b64decode(_CHECKPOINT))
+            identity = {"version": "1", "cluster.id": cluster, "node.id": str(node)}
+            identity["directory.id"] = _random_id()
+            write_properties(data / "meta.properties", identity)
 
 
-def _check_format(process: subprocess.Popen[str], deadline: Deadline) -> None:
-    try:
-        output, _ = process.communicate(timeout=deadline.remaining())
-    except subprocess.TimeoutExpired:
-        raise LocalServerError(
-            f"formatting Kafka's storage took more than {_FORMAT_SECONDS:g} s; "
-            "try again when the machine is less busy"
-        ) from None
-    if process.returncode != 0:
-        raise LocalServerError(f"formatting Kafka's storage failed:\n{output}")
+def _random_id() -> str:
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 # --- after the start ------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pyspark
-from common import spread, table, write_table
+from common import argument, spread, table, write_table
 
 PLAIN, OURS = "python3", "kafka-nb-python"
 # What a micro-batch of a Python sink needs; each runs in a process of its own.
@@ -27,7 +27,7 @@ MAX_RATIO = 0.5
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 10
+    rounds = argument(1, 10)
     figures: dict[str, dict[str, list[float]]] = {
         worker: {PLAIN: [], OURS: []} for worker in WORKERS
     }

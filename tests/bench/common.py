@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -20,11 +20,13 @@ from pyspark.sql.streaming import DataStreamWriter
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from drop_sink import DropSink
+from local_session import session_builder
 from spark_jars import kafka_jars
 
 from spark_kafka_sink import foreach_batch, warm_up
 from spark_kafka_sink.deadline import Deadline
 
+_T = TypeVar("_T", int, float)
 RESULTS = Path(__file__).parents[2] / "docs" / "benchmark"
 SPARKS_OWN, OURS = "Spark's own sink", "this sink"
 LAUNCHED = "this sink, kafka-nb-python"
@@ -60,13 +62,10 @@ def session(
     os.environ["PYSPARK_PYTHON"] = python
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where workers find the benchmarks
     spark = (
-        SparkSession.builder.master("local[2]")
+        session_builder("local[2]")
         .config(map=dict(conf))
         .config("spark.jars", jars or kafka_jars())
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "4g")
-        .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
@@ -114,6 +113,11 @@ def direct_to_peer(
     if peer in (FOREACH_BATCH, FOREACH_BATCH_LAUNCHED):
         return writer.foreachBatch(foreach_batch(options))
     return writer.format(FORMATS[peer]).options(**options)
+
+
+def argument(place: int, default: _T) -> _T:
+    """The script's argument at that place, from 1, as the default's type."""
+    return type(default)(sys.argv[place]) if sys.argv[place:] else default
 
 
 def create_topics(servers: str, names: Iterable[str], partitions: int = 1) -> None:

@@ -11,84 +11,32 @@ from __future__ import annotations
 import random
 import statistics
 import sys
-import time
 
-from common import (
-    OURS,
-    SPARKS_OWN,
-    create_topics,
-    delete_topics,
-    session,
-    spread,
-    table,
-    write_table,
-)
+from common import OURS, SPARKS_OWN, argument, session, spread, table, write_table
 from pyspark.sql import DataFrame
-from throughput import Round, Work, ratios, saving, source, timed
+from throughput import Round, Work, ratios, source, write
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
-IN_FLIGHT = "max.in.flight.requests.per.connection"
-DICTIONARIES = (
-    {"acks": "all", "retries": "3"},
-    {"acks": "all", "compression.type": "snappy"},
-    {"batch.size": "16384", "linger.ms": "100"},
-    {
-        "acks": "all",
-        "batch.size": "16384",
-        "compression.type": "lz4",
-        "linger.ms": "5",
-        IN_FLIGHT: "5",
-        "retries": "3",
-    },
-    {
-        "acks": "all",
-        "batch.size": "16384",
-        "compression.type": "snappy",
-        "linger.ms": "10",
-        "retries": "3",
-    },
-    {
-        "batch.size": "16384",
-        "buffer.memory": "33554432",
-        "compression.type": "gzip",
-        "linger.ms": "5",
-    },
-    {
-        "batch.size": "32768",
-        "buffer.memory": "67108864",
-        "compression.type": "snappy",
-        "linger.ms": "100",
-        "retries": "3",
-    },
-    {"batch.size": "65536", "compression.type": "snappy", "linger.ms": "50"},
-    {"batch.size": "131072", "compression.type": "lz4", "linger.ms": "20"},
-    {"batch.size": "30000", "linger.ms": "2000"},
-    {
-        "batch.size": "1048576",
-        "compression.type": "gzip",
-        "linger.ms": "1000",
-        IN_FLIGHT: "1",
-        "max.request.size": "16000000",
-        "retries": "300",
-    },
-    {"acks": "all", "batch.size": "8192", "buffer.memory": "33554432", IN_FLIGHT: "1"},
-    {"acks": "1", "retries": "0"},
-    {
-        "acks": "1",
-        "batch.size": "16384",
-        "compression.type": "snappy",
-        "linger.ms": "0",
-    },
-    {
-        "acks": "0",
-        "batch.size": "16384",
-        "buffer.memory": "33554432",
-        "compression.type": "lz4",
-        "linger.ms": "5",
-        "retries": "0",
-    },
-)
+DICTIONARIES = """\
+acks=all, retries=3
+acks=all, compression.type=snappy
+batch.size=16384, linger.ms=100
+acks=all, batch.size=16384, compression.type=lz4, linger.ms=5, \
+max.in.flight.requests.per.connection=5, retries=3
+acks=all, batch.size=16384, compression.type=snappy, linger.ms=10, retries=3
+batch.size=16384, buffer.memory=33554432, compression.type=gzip, linger.ms=5
+batch.size=32768, buffer.memory=67108864, compression.type=snappy, linger.ms=100, retries=3
+batch.size=65536, compression.type=snappy, linger.ms=50
+batch.size=131072, compression.type=lz4, linger.ms=20
+batch.size=30000, linger.ms=2000
+batch.size=1048576, compression.type=gzip, linger.ms=1000, \
+max.in.flight.requests.per.connection=1, max.request.size=16000000, retries=300
+acks=all, batch.size=8192, buffer.memory=33554432, max.in.flight.requests.per.connection=1
+acks=1, retries=0
+acks=1, batch.size=16384, compression.type=snappy, linger.ms=0
+acks=0, batch.size=16384, buffer.memory=33554432, compression.type=lz4, linger.ms=5, retries=0
+""".splitlines()
 PEERS = (SPARKS_OWN, OURS)
 WORKS = (Work("100 B", 1_000_000, 100), Work("1 KB", 300_000, 1000))
 WARMING_ROUNDS = 1  # of all dictionaries
@@ -96,10 +44,9 @@ Figures = dict[tuple[str, str], dict[str, list[Round]]]
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 4
+    rounds = argument(1, 4)
     wanted = sys.argv[2].split(";") if sys.argv[2:] else [""]
-    texts = {text_of(settings): settings for settings in DICTIONARIES}
-    texts = {text: s for text, s in texts.items() if any(part in text for part in wanted)}
+    texts = [text for text in DICTIONARIES if any(part in text for part in wanted)]
     figures: Figures = {}
     with LocalKafka() as kafka:
         spark = session()
@@ -108,11 +55,11 @@ def main() -> None:
             for text in texts:
                 figures[work.name, text] = {peer: [] for peer in PEERS}
             for number in range(-WARMING_ROUNDS, rounds):
-                order = list(texts.items())
+                order = texts.copy()
                 random.Random(number).shuffle(order)
-                for text, settings in order:
+                for text in order:
                     for peer in PEERS if number % 2 else reversed(PEERS):
-                        done = measure(data, kafka, work, settings, peer)
+                        done = measure(data, kafka, work, text, peer)
                         if number >= 0:
                             figures[work.name, text][peer].append(done)
             data.unpersist()
@@ -122,20 +69,10 @@ def main() -> None:
         write_table("copied_settings", markdown(figures))
 
 
-def text_of(settings: dict[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in settings.items())
-
-
-def measure(
-    data: DataFrame, kafka: LocalKafka, work: Work, settings: dict[str, str], peer: str
-) -> Round:
-    prefix = f"copied-{time.monotonic_ns()}-"
-    create_topics(kafka.bootstrap_servers, [f"{prefix}0"], work.partitions)
-    options = {f"kafka.{name}": value for name, value in settings.items()}
+def measure(data: DataFrame, kafka: LocalKafka, work: Work, text: str, peer: str) -> Round:
+    options = {f"kafka.{name}": value for name, value in (s.split("=") for s in text.split(", "))}
     changed = Work(work.name, work.rows, work.value_bytes, options)
-    done = timed(saving(data, peer, kafka.bootstrap_servers, changed, prefix), set(kafka.pids))
-    delete_topics(kafka.bootstrap_servers, [f"{prefix}0"])
-    return done
+    return write(data, peer, kafka.bootstrap_servers, changed, set(kafka.pids))
 
 
 def markdown(figures: Figures) -> str:

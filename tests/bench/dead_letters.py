@@ -8,16 +8,19 @@ topic. In one session, interleaved, in changing order. Argument: rounds (default
 
 from __future__ import annotations
 
-import sys
 import time
 
-from common import AS_THEY_COME, create_topics, delete_topics, session, spread, table, write_table
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
+from common import (
+    AS_THEY_COME,
+    argument,
+    create_topics,
+    delete_topics,
+    session,
+    spread,
+    table,
+    write_table,
 )
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka
@@ -37,7 +40,7 @@ BAD = {
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 5
+    rounds = argument(1, 5)
     spark = session()
     speeds: dict[str, list[float]] = {lane: [] for lane in LANES}
     with LocalKafka() as kafka:

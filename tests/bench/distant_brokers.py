@@ -9,16 +9,12 @@ proxy costs. Arguments: rounds (default 3), and a part of the number of rows, fo
 from __future__ import annotations
 
 import statistics
-import sys
-import time
-from contextlib import nullcontext
 from dataclasses import replace
 
 from common import (
     OURS,
     SPARKS_OWN,
-    create_topics,
-    delete_topics,
+    argument,
     pyplot,
     save_plot,
     session,
@@ -28,7 +24,7 @@ from common import (
 )
 from distant_kafka import DistantKafka
 from pyspark.sql import DataFrame
-from throughput import TUNED, Work, saving, source, timed
+from throughput import TUNED, Work, source, write
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
@@ -52,8 +48,8 @@ Figures = dict[str, dict[str, list[float]]]
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 3
-    part = float(sys.argv[2]) if sys.argv[2:] else 1.0
+    rounds = argument(1, 3)
+    part = argument(2, 1.0)
     works = [replace(work, rows=int(work.rows * part)) for work in WORKS]
     figures = {}
     with LocalKafka() as near, DistantKafka() as distant:
@@ -88,14 +84,10 @@ def measure(
     for link in links:
         servers = (near if link == NO_PROXY else distant).bootstrap_servers
         for peer in reversed(PEERS) if number % 2 else PEERS:
-            prefix = f"distant-{time.monotonic_ns()}-"
-            create_topics(servers, [f"{prefix}0"], work.partitions)
-            settings = SETTINGS.get(peer, work.settings)
+            changed = replace(work, settings=SETTINGS.get(peer, work.settings))
             sink = OURS if peer == OURS else SPARKS_OWN
-            save = saving(data, sink, servers, replace(work, settings=settings), prefix)
-            with nullcontext() if link == NO_PROXY else distant.late(DELAYS[link]):
-                seconds[link, peer] = timed(save, set()).seconds
-            delete_topics(servers, [f"{prefix}0"])
+            late = None if link == NO_PROXY else distant.late(DELAYS[link])
+            seconds[link, peer] = write(data, sink, servers, changed, set(), late).seconds
     return seconds
 
 

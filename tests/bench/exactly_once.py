@@ -7,7 +7,6 @@ time is Spark's ``triggerExecution``, with the planning and the seal. Argument: 
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 
 from common import (
     AS_THEY_COME,
+    argument,
     create_topics,
     delete_topics,
     session,
@@ -50,7 +50,7 @@ WORKS = [
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 3
+    rounds = argument(1, 3)
     spark = session()
     figures: dict[str, dict[str, list[float]]] = {}
     with LocalKafka() as kafka:

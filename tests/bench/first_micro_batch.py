@@ -51,7 +51,7 @@ def main() -> None:
     most = int(sys.argv[1]) if sys.argv[1:] else max(map(max, TOPICS.values()))
     names = [f"topic-{number:04}" for number in range(max(2, most))]
     figures = []
-    with proxied_kafka() as proxy:
+    with proxied_kafka() as (proxy, _):
         create_topics(f"127.0.0.1:{proxy.port}", names)
         spark = session()
         for delay_seconds, sizes in TOPICS.items():

@@ -26,6 +26,7 @@ from common import (
     OURS,
     SPARKS_OWN,
     WARMED,
+    argument,
     create_topics,
     direct_to_peer,
     fresh_session,
@@ -45,7 +46,7 @@ COLOURS = {SPARKS_OWN: "tab:orange", FLOOR: "tab:gray"}
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 5
+    rounds = argument(1, 5)
     with LocalKafka() as kafka:
         create_topics(kafka.bootstrap_servers, ["fresh"], partitions=2)
         figures = measure_fresh_sessions(__file__, PEERS, kafka.bootstrap_servers, rounds)

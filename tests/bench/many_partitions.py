@@ -9,25 +9,13 @@ rows, for a shorter run (0.1) that writes no figures.
 from __future__ import annotations
 
 import statistics
-import sys
-import time
-from contextlib import nullcontext
 from dataclasses import replace
 
 import psutil
-from common import (
-    OURS,
-    SPARKS_OWN,
-    create_topics,
-    delete_topics,
-    session,
-    spread,
-    table,
-    write_table,
-)
+from common import OURS, SPARKS_OWN, argument, session, spread, table, write_table
 from distant_kafka import DistantKafka
 from pyspark.sql import DataFrame
-from throughput import Round, Work, ratios, saving, source, timed
+from throughput import Round, Work, ratios, source, write
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
@@ -49,8 +37,8 @@ Figures = dict[str, dict[str, list[Round]]]
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 4
-    part = float(sys.argv[2]) if sys.argv[2:] else 1.0
+    rounds = argument(1, 4)
+    part = argument(2, 1.0)
     works = [replace(work, rows=int(work.rows * part)) for work in WORKS]
     figures: dict[str, Figures] = {}
     with LocalKafka() as near, DistantKafka() as distant:
@@ -87,12 +75,8 @@ def measure(
     for link in LINKS:
         servers = (near if link == HERE else distant).bootstrap_servers
         for peer in reversed(PEERS) if number % 2 else PEERS:
-            prefix = f"partitions-{time.monotonic_ns()}-"
-            create_topics(servers, [f"{prefix}0"], work.partitions)
-            save = saving(data, peer, servers, work, prefix)
-            with nullcontext() if link == HERE else distant.late(DELAY_SECONDS):
-                done[link, peer] = timed(save, brokers)
-            delete_topics(servers, [f"{prefix}0"])
+            late = None if link == HERE else distant.late(DELAY_SECONDS)
+            done[link, peer] = write(data, peer, servers, work, brokers, late)
     return done
 
 

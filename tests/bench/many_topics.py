@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from common import create_topics, run_in_process, table, write_table
+from common import argument, create_topics, run_in_process, table, write_table
 from kafka_proxy import proxied_kafka
 
 EVICTING, PLAIN = "this sink's producers", "confluent_kafka.Producer"
@@ -21,9 +21,9 @@ REFRESH_MS = "5000"
 
 
 def main() -> None:
-    names = [f"many-{number:05}" for number in range(int(sys.argv[1]) if sys.argv[1:] else 5000)]
+    names = [f"many-{number:05}" for number in range(argument(1, 5000))]
     figures = {}
-    with proxied_kafka() as proxy:
+    with proxied_kafka() as (proxy, _):
         servers = f"127.0.0.1:{proxy.port}"
         create_topics(servers, names)
         for kind in (EVICTING, PLAIN):

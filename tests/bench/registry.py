@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from io import BytesIO
@@ -27,6 +26,7 @@ import pyarrow as pa
 from common import (
     AS_THEY_COME,
     OURS,
+    argument,
     create_topics,
     delete_topics,
     session,
@@ -83,7 +83,7 @@ SHAPES = {
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 5
+    rounds = argument(1, 5)
     spark = session(jars=f"{kafka_jars()},{avro_jar()}")
     through_spark, alone = [], []
     with LocalKafka() as kafka, LocalRegistry() as registry:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 
 import pyarrow as pa
-from common import AS_THEY_COME, create_topics, run_in_process, spread, table, write_table
+from common import AS_THEY_COME, argument, create_topics, run_in_process, spread, table, write_table
 from confluent_kafka import Producer
 
 from spark_kafka_sink.config.options import SinkOptions, parse
@@ -46,7 +46,7 @@ TIMES = 3  # in each process, after one for warming up
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 3
+    rounds = argument(1, 3)
     figures: dict[str, dict[str, list[dict[str, float]]]] = {
         str(size): {peer: [] for peer in PEERS} for size in ROWS
     }

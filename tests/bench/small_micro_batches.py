@@ -9,7 +9,6 @@ Argument: rounds (default 3), each of 40 micro-batches per sink.
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 import time
 
@@ -18,6 +17,7 @@ from common import (
     FOREACH_BATCH,
     OURS,
     SPARKS_OWN,
+    argument,
     create_topics,
     direct_to_peer,
     session,
@@ -36,7 +36,7 @@ PEERS = (SPARKS_OWN, OURS, FOREACH_BATCH, FLOOR)
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 3
+    rounds = argument(1, 3)
     figures: dict[str, list[dict[str, list[float]]]] = {peer: [] for peer in PEERS}
     with LocalKafka() as kafka:
         create_topics(kafka.bootstrap_servers, ["small"], partitions=4)

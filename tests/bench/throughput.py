@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from common import (
     OURS,
     SPARKS_OWN,
     TUNED_SPARK,
+    argument,
     create_topics,
     delete_topics,
     pyplot,
@@ -96,7 +97,7 @@ class Round:
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 4
+    rounds = argument(1, 4)
     wanted = sys.argv[2].split(";") if sys.argv[2:] else [work.name for work in WORKS]
     figures: dict[str, dict[str, list[Round]]] = {}
     with LocalKafka() as kafka:
@@ -130,18 +131,32 @@ def measure(
     figures: dict[str, list[Round]] = {peer: [] for peer in work.peers}
     for number in numbers:  # those below 0 are for warming up
         for peer in work.peers if number % 2 else reversed(work.peers):
-            prefix = f"bench-{time.monotonic_ns()}-"
-            topics = [f"{prefix}{n}" for n in range(work.topics)] if peer != FLOOR else []
-            if topics:
-                create_topics(servers, topics, work.partitions)
-            save = saving(data, peer, servers, work, prefix)
-            done = timed(save, broker)
+            done = write(data, peer, servers, work, broker)
             if number >= 0:
                 figures[peer].append(done)
-            if topics:
-                delete_topics(servers, topics)
     data.unpersist()
     return figures
+
+
+def write(
+    data: DataFrame,
+    peer: str,
+    servers: str,
+    work: Work,
+    broker: set[int],
+    meanwhile: AbstractContextManager[object] | None = None,
+) -> Round:
+    """One peer's part of a round: to new topics, which are deleted afterwards."""
+    prefix = f"bench-{time.monotonic_ns()}-"
+    topics = [f"{prefix}{n}" for n in range(work.topics)] if peer != FLOOR else []
+    if topics:
+        create_topics(servers, topics, work.partitions)
+    save = saving(data, peer, servers, work, prefix)
+    with meanwhile or nullcontext():
+        done = timed(save, broker)
+    if topics:
+        delete_topics(servers, topics)
+    return done
 
 
 def timed(save: Callable[[], None], broker: set[int]) -> Round:

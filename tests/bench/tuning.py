@@ -6,29 +6,11 @@ Interleaved rounds, in changing order, of rows of 100 B and of 1 KB. Argument: r
 from __future__ import annotations
 
 import random
-import sys
-import time
 from dataclasses import dataclass, field
 
-from common import (
-    AS_THEY_COME,
-    OURS,
-    create_topics,
-    delete_topics,
-    session,
-    spread,
-    table,
-    write_table,
-)
+from common import AS_THEY_COME, OURS, argument, session, spread, table, write_table
 from pyspark.sql import DataFrame, SparkSession
-from throughput import (
-    Round,
-    Work,
-    ratios,
-    saving,
-    source,
-    timed,
-)
+from throughput import Round, Work, ratios, source, write
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
@@ -68,7 +50,7 @@ WARMING_ROUNDS = 1  # of all variants
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 4
+    rounds = argument(1, 4)
     figures: dict[str, dict[str, list[Round]]] = {}
     with LocalKafka() as kafka:
         spark = session()
@@ -108,18 +90,13 @@ def main() -> None:
 def measure(
     spark: SparkSession, data: DataFrame, kafka: LocalKafka, work: Work, variant: Variant
 ) -> Round:
-    prefix = f"tuning-{time.monotonic_ns()}-"
-    servers, broker = kafka.bootstrap_servers, set(kafka.pids)
-    create_topics(servers, [f"{prefix}0"], work.partitions)
     settings = ALONE | AS_THEY_COME | variant.settings
     changed = Work(work.name, work.rows, work.value_bytes, settings)
-    save = saving(data, OURS, servers, changed, prefix)
     for name, value in variant.conf.items():
         spark.conf.set(name, value)
-    done = timed(save, broker)
+    done = write(data, OURS, kafka.bootstrap_servers, changed, set(kafka.pids))
     for name in variant.conf:
         spark.conf.unset(name)
-    delete_topics(servers, [f"{prefix}0"])
     return done
 
 

@@ -19,7 +19,6 @@ import pytest
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalServerError
 from spark_kafka_sink.tools.local_kafka import (
-    format_storage,
     free_ports,
     java_home,
     server_properties,
@@ -39,6 +38,7 @@ _LOG = (
 )
 _START_SECONDS = 120.0
 _BUILD_SECONDS = 300.0
+_CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"  # an identifier of Kafka's
 _SETTINGS = {"auto.create.topics.enable": "false"}
 _ZOOKEEPER_SETTINGS = {
     "process.roles": "",
@@ -130,7 +130,8 @@ def _kraft(version: str, folder: Path, ports: Sequence[int]) -> list[list[str]]:
     java = _java(version)
     server = folder / "server.properties"
     write_properties(server, server_properties(*ports, folder / "data") | _SETTINGS)
-    format_storage(java, [server])
+    tool = [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={_CLUSTER}", "-c", server]
+    subprocess.run(tool, stdout=subprocess.DEVNULL, check=True, timeout=_START_SECONDS)
     return [[*java, "kafka.Kafka", str(server)]]
 
 

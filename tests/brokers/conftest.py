@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from brokers import BROKERS, Broker
 from idle_offsets import close_idle_offsets
+from local_session import session_builder
 from pyspark.sql import SparkSession
 from topics import Topics
 
@@ -34,15 +35,11 @@ def topics(broker: Broker) -> Iterator[Topics]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = (
-        SparkSession.builder.master("local[2]")
-        .appName("spark-kafka-sink brokers")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
+        session_builder("local[2]")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         # several per micro-batch, so that a task fails after it has sent rows
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
-        .config("spark.ui.enabled", "false")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

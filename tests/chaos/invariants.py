@@ -12,15 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from evidence import (
-    ACKNOWLEDGED,
-    INCONSISTENT,
-    Attempt,
-    Entry,
-    Failure,
-    Reading,
-    partitions_change,
-)
+from evidence import ACKNOWLEDGED, INCONSISTENT, Attempt, Entry, Failure, Reading, partitions_change
 from numpy.typing import NDArray
 from producer_epochs import ProducerEpoch
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from exactly_once_sink import SETTINGS, Sink
 from idle_offsets import close_idle_offsets
 from kafka_proxy import KafkaProxy, proxied_kafka
+from local_cluster import LocalCluster
 from pyspark.sql import SparkSession
 from spark_jars import session_with_sparks_own_sink
 from standalone import standalone_cluster
 from streams import write_by_foreach_batch, write_by_format
 from topics import Topics
 
-from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.tools.doctor import workers
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.tools.local_registry import LocalRegistry
 
@@ -30,30 +30,17 @@ def no_idle_readers() -> Iterator[None]:
     close_idle_offsets()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_answer_of_a_python() -> Iterator[None]:
-    """Doctor asks each Python of Spark's workers only once, for all tests."""
-    answers: dict[str, object] = {}
-    ask = workers._run_probe
-
-    def probed(python: workers.WorkersPython, deadline: Deadline) -> object:
-        if python.command not in answers:
-            answers[python.command] = ask(python, deadline)
-        return answers[python.command]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "_run_probe", probed)
-        yield
+@pytest.fixture(scope="session")
+def shared_kafka() -> Iterator[tuple[KafkaProxy, LocalCluster]]:
+    """With Kafka's own settings, reached directly and through a proxy."""
+    with proxied_kafka() as proxied:
+        yield proxied
 
 
 @pytest.fixture(scope="session")
-def bootstrap_servers() -> Iterator[str]:
+def bootstrap_servers(request: pytest.FixtureRequest) -> str:
     existing = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
-    if existing:
-        yield existing
-        return
-    with LocalKafka() as kafka:
-        yield kafka.bootstrap_servers
+    return existing or request.getfixturevalue("shared_kafka")[1].internal_servers
 
 
 @pytest.fixture(scope="session")
@@ -70,9 +57,10 @@ def kafka() -> Iterator[LocalKafka]:
 @pytest.fixture
 def own_topics(kafka: LocalKafka) -> Iterator[Topics]:
     """Topics of ``kafka``, which some modules replace by one with other settings."""
-    topics = Topics(kafka.bootstrap_servers)
-    yield topics
-    topics.close()
+    is_cluster = isinstance(kafka, LocalCluster)
+    servers = kafka.internal_servers if is_cluster else kafka.bootstrap_servers
+    with closing(Topics(servers)) as topics:
+        yield topics
 
 
 @pytest.fixture
@@ -92,16 +80,18 @@ def schema_registry() -> Iterator[str]:
 
 
 @pytest.fixture
-def topics(bootstrap_servers: str) -> Iterator[Topics]:
-    topics = Topics(bootstrap_servers)
-    yield topics
-    topics.close()
+def topics(request: pytest.FixtureRequest) -> Iterator[Topics]:
+    """Topics of the broker that all share, or of the module's own if it has a ``kafka``."""
+    if hasattr(request.module, "kafka"):
+        yield request.getfixturevalue("own_topics")
+    else:
+        with closing(Topics(request.getfixturevalue("bootstrap_servers"))) as topics:
+            yield topics
 
 
-@pytest.fixture(scope="session")
-def proxy() -> Iterator[KafkaProxy]:
-    with proxied_kafka() as proxy:
-        yield proxy
+@pytest.fixture
+def proxy(shared_kafka: tuple[KafkaProxy, LocalCluster]) -> KafkaProxy:
+    return shared_kafka[0]
 
 
 @pytest.fixture

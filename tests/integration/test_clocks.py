@@ -7,10 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 from clock_shift import ShiftedClock
-from exactly_once_sink import SETTINGS, Process, Sink
+from exactly_once_sink import SETTINGS, Process
 from pyspark.errors import StreamingQueryException
 from streams import direct, run, stream_of
-from topics import Topics
 
 from spark_kafka_sink.errors import LedgerLost, sink_error
 from spark_kafka_sink.tools.local_kafka import LocalKafka
@@ -43,16 +42,9 @@ def kafka(clock):
 
 
 @pytest.fixture
-def topics(kafka, clock):
+def own_topics(own_topics, clock):
     clock.move_to(0)
-    topics = Topics(kafka.bootstrap_servers)
-    yield topics
-    topics.close()
-
-
-@pytest.fixture
-def sink(kafka, topics):
-    return Sink(kafka.bootstrap_servers, topics)
+    return own_topics
 
 
 def write(spark, topics, api, folder, topic):

@@ -75,6 +75,7 @@ def test_records_are_those_that_sparks_own_sink_writes(spark, write, bootstrap_s
     )
 
 
+@pytest.mark.needs_format
 def test_keyed_rows_without_other_columns_take_the_partitions_of_sparks_sink(
     spark, bootstrap_servers, topics
 ):
@@ -90,6 +91,7 @@ def test_keyed_rows_without_other_columns_take_the_partitions_of_sparks_sink(
     )
 
 
+@pytest.mark.needs_format
 def test_topic_option_wins_over_the_column(spark, bootstrap_servers, topics):
     chosen, ignored = topics.create(), topics.create()
     df = spark.createDataFrame([("v", ignored)], "value string, topic string")
@@ -98,6 +100,7 @@ def test_topic_option_wins_over_the_column(spark, bootstrap_servers, topics):
     assert topics.read(ignored) == []
 
 
+@pytest.mark.needs_format
 def test_topic_column_spreads_rows_and_keeps_their_order(spark, bootstrap_servers, topics):
     names = [topics.create() for _ in range(3)]
     df = spark.range(0, 3000, numPartitions=1).select(
@@ -110,6 +113,7 @@ def test_topic_column_spreads_rows_and_keeps_their_order(spark, bootstrap_server
         assert values == list(range(remainder, 3000, 3))
 
 
+@pytest.mark.needs_format
 @pytest.mark.parametrize("columns", [["value"], ["value", "timestamp"]], ids=["plain", "detailed"])
 def test_order_per_key_is_kept_within_a_task(spark, bootstrap_servers, topics, columns):
     topic = topics.create(partitions=4)
@@ -129,6 +133,7 @@ def test_order_per_key_is_kept_within_a_task(spark, bootstrap_servers, topics, c
     assert len(last) == 50
 
 
+@pytest.mark.needs_format
 def test_a_missing_or_null_timestamp_is_the_time_of_sending(spark, bootstrap_servers, topics):
     topic = topics.create()
     before = datetime.now(timezone.utc).timestamp() * 1000
@@ -261,6 +266,7 @@ def test_a_topic_that_replaces_timestamps_is_named_before_rows_are_written(
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.needs_format
 def test_nothing_is_said_without_the_right_to_read_the_topics_configuration(
     spark, kafka, own_topics
 ):
@@ -290,6 +296,7 @@ def test_an_empty_dataframe_writes_nothing(spark, write, bootstrap_servers, topi
     assert topics.read(topic) == []
 
 
+@pytest.mark.needs_format
 def test_more_rows_than_the_buffer_holds_arrive_in_order(spark, bootstrap_servers, topics):
     topic = topics.create()
     df = spark.range(0, 50_000, numPartitions=1).select(
@@ -327,6 +334,7 @@ def test_foreach_batch_ignores_columns_whose_type_this_pyspark_has_no_class_for(
         spark.conf.unset(name)
 
 
+@pytest.mark.needs_format
 def test_foreach_batch_ignores_columns_that_the_format_cannot_have(
     spark, bootstrap_servers, topics
 ):

@@ -12,9 +12,7 @@ import pyarrow as pa
 import pytest
 from acls import Acls
 from confluent_kafka import KafkaError, Producer
-from confluent_kafka.admin import (
-    AclOperation,
-)
+from confluent_kafka.admin import AclOperation
 
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.config.options import parse

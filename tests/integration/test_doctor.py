@@ -11,8 +11,8 @@ import trustme
 from acls import Acls
 from certificates import write_pem
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
+from doctor_results import SECONDS, examined
 from local_cluster import LocalCluster, Security
-from topics import Topics
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
@@ -23,14 +23,6 @@ from spark_kafka_sink.transactions.ledger import BatchMarker, marker_group
 from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset
 
 PASSWORD = "planted-secret-of-alice"
-SECONDS = 120.0  # a busy machine is no failure
-
-
-@pytest.fixture(scope="module", autouse=True)
-def this_python():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +48,6 @@ def acls(kafka):
 
 
 @pytest.fixture
-def topics(kafka):
-    topics = Topics(kafka.internal_servers)
-    yield topics
-    topics.close()
-
-
-@pytest.fixture
 def examine(kafka, folder):
     """All results by name, with an option replaced or left out (None). None holds the password."""
 
@@ -76,9 +61,7 @@ def examine(kafka, folder):
             "kafka.ssl.ca.location": str(folder / "ca.pem"),
         }
         checked = {k: v for k, v in (secured | options).items() if v is not None}
-        results = list(diagnose(checked, timeout_seconds=SECONDS, **arguments))
-        assert "planted-secret" not in repr(results)
-        return {result.name: result for result in results}
+        return examined(checked, **arguments)
 
     return examine
 
@@ -356,7 +339,7 @@ def test_no_missing_topic_is_created(proxied):
 def test_a_wrong_advertised_listener_fails(proxy):
     options = {"kafka.bootstrap.servers": proxy.kafka.bootstrap_servers, "topic": "t"}
     with proxy.refusing():
-        results = {result.name: result for result in diagnose(options, timeout_seconds=SECONDS)}
+        results = examined(options)
     assert results["login"].outcome is Outcome.PASSED
     listeners = results["advertised_listeners"]
     assert listeners.outcome is Outcome.FAILED

@@ -21,8 +21,6 @@ from long_micro_batch import (
 from pyspark.errors import StreamingQueryException
 from standalone import standalone_cluster
 
-from spark_kafka_sink.spark.private_api import NO_FORMAT, has_data_sources
-
 APP = Path(__file__).parent.parent / "support" / "end_of_rows_app.py"
 
 
@@ -38,8 +36,6 @@ def topic(topics):
 
 @pytest.fixture
 def batch(spark, topics, topic, tmp_path, way):
-    if way == "format" and not has_data_sources():
-        pytest.skip(NO_FORMAT)
     session = spark.newSession()
     for name, value in SETTINGS.items():
         session.conf.set(name, value)

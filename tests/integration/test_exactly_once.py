@@ -324,6 +324,7 @@ def test_a_query_that_repeats_a_micro_batch_and_one_with_an_older_checkpoint(
     assert sink.committed() == ["a", "b", "c", "d", "e", "f"]
 
 
+@pytest.mark.needs_format
 def test_a_query_with_fewer_partitions_than_the_option_says(spark, sink, tmp_path):
     words = stream_of(spark, tmp_path / "words", ["a"])
     with pytest.raises(StreamingQueryException, match="PartitionsChanged: micro-batch 0 had 1"):
@@ -343,6 +344,7 @@ def test_a_topic_that_allows_only_small_batches_gets_all_records_in_order(sink, 
     assert [value.decode() for value in sink.topics.read_committed(topic)] == rows
 
 
+@pytest.mark.needs_format
 def test_batch_writes_are_rejected(spark, sink):
     writer = spark.range(1).selectExpr("string(id) as value").write.format("kafka-nb")
     with pytest.raises(Exception, match=r"InvalidOption: .*needs a streaming query"):

@@ -9,7 +9,6 @@ from identity_provider import CLIENT_ID, CLIENT_SECRET, identity_provider
 from kafka_proxy import KafkaProxy
 from local_cluster import LocalCluster, Security
 from streams import save
-from topics import Topics
 
 from spark_kafka_sink.driver.options import read_options
 from spark_kafka_sink.driver.preflight import check
@@ -60,13 +59,6 @@ def kafka(provider):
         kafka = LocalCluster(settings=settings, security=Security(users={"nobody": "unused"}))
         with kafka:
             yield kafka
-
-
-@pytest.fixture
-def topics(kafka):
-    topics = Topics(kafka.internal_servers)
-    yield topics
-    topics.close()
 
 
 @pytest.mark.parametrize(

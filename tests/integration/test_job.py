@@ -114,6 +114,7 @@ def test_a_wrong_configuration_ends_spark_submit_with_2(start, tmp_path):
     assert "job.yaml:13:3: sink.mode: allowed: foreach_batch or format" in said
 
 
+@pytest.mark.needs_format
 def test_a_dry_run_writes_nothing(start, topics, tmp_path):
     topic = topics.create()
     configuration = words(tmp_path, topic, "format", "SELECT word AS value FROM source")
@@ -155,6 +156,7 @@ def test_a_job_serves_its_metrics_and_its_health(start, topics, tmp_path):
     assert f"topic {topic} exists, with 1 partition instead of 3; it is not changed" in said
 
 
+@pytest.mark.needs_format
 def test_a_failed_query_is_started_again_and_unhealthy_until_it_succeeds(start, topics, tmp_path):
     topic = topics.create()
     keys = {

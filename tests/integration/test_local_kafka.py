@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -12,9 +13,11 @@ import time
 from operator import attrgetter
 from unittest.mock import patch
 
+import psutil
 import pytest
 import spark_jars
 from confluent_kafka.admin import AdminClient
+from sink_command import sink_command
 from waiting import wait_until
 
 from spark_kafka_sink.deadline import Deadline
@@ -57,6 +60,25 @@ def test_a_port_that_was_taken_in_the_meantime_is_replaced_and_the_broker_ends_w
             pids, folder = kafka.pids, kafka.folder
     wait_until_ended(pids, 1)
     assert not folder.exists()
+
+
+def test_the_storage_is_as_kafkas_own_tool_formats_it(tmp_path):
+    def features(data):
+        return re.findall(rb"[a-z.]+\.version\0.", (data / "bootstrap.checkpoint").read_bytes())
+
+    def names(data):
+        lines = (data / "meta.properties").read_text().splitlines()
+        return {line.partition("=")[0] for line in lines if not line.startswith("#")}
+
+    with LocalKafka(folder=tmp_path) as kafka:
+        command = psutil.Process(kafka.pids[0]).cmdline()
+    shutil.copytree(tmp_path / "data-1", ours := tmp_path / "ours")
+    java = [command[0], "-cp", command[command.index("-cp") + 1], "kafka.tools.StorageTool"]
+    shutil.rmtree(tmp_path / "data-1")
+    arguments = ["-c", str(tmp_path / "server-1.properties"), "-t", "MkU3OEVBNTcwNTJENDM2Qg"]
+    subprocess.run([*java, "format", *arguments], check=True, timeout=60)
+    assert features(ours) == features(tmp_path / "data-1")
+    assert names(ours) == names(tmp_path / "data-1")
 
 
 @pytest.mark.parametrize("state", ["running", "stopped"])
@@ -109,17 +131,6 @@ def temporary_files(tmp_path, monkeypatch):
     return folder
 
 
-def command(action):
-    return subprocess.run(
-        [sys.executable, "-m", "spark_kafka_sink", "kafka", action],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd="/",  # away from the source tree, which would hide the installed package
-        check=False,
-    )
-
-
 def test_command_line_starts_reports_and_stops(fresh_cache, temporary_files, tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(java_home()))
     monkeypatch.setenv("COLUMNS", "80")  # ps cuts its lines to this width
@@ -127,22 +138,22 @@ def test_command_line_starts_reports_and_stops(fresh_cache, temporary_files, tmp
         for tool in ("sh", "sleep"):
             (tmp_path / tool).symlink_to(shutil.which(tool))
         monkeypatch.setenv("PATH", str(tmp_path))
-    before = command("status")
+    before = sink_command("kafka", "status")
     assert (before.returncode, before.stdout) == (1, "not running\n")
-    started = command("start")
+    started = sink_command("kafka", "start")
     try:
         assert started.returncode == 0, started.stderr
         servers = started.stdout.strip()
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
         assert len(admin.list_topics(timeout=10).brokers) == 1
-        assert command("status").stdout.strip() == servers
-        again = command("start")
+        assert sink_command("kafka", "status").stdout.strip() == servers
+        again = sink_command("kafka", "start")
         assert (again.returncode, again.stdout.strip()) == (0, servers)
     finally:
-        stopped = command("stop")
+        stopped = sink_command("kafka", "stop")
     assert stopped.returncode == 0
     assert stopped.stdout.startswith("stopped; logs and data stay in ")
-    assert command("stop").stdout == "not running\n"
+    assert sink_command("kafka", "stop").stdout == "not running\n"
 
 
 def brokers_below(folder):
@@ -157,7 +168,7 @@ def brokers_below(folder):
 def test_nothing_is_started_if_the_state_cannot_be_written(fresh_cache, temporary_files):
     (fresh_cache / "kafka.json").mkdir()
     for action in ("start", "stop", "status"):
-        done = command(action)
+        done = sink_command("kafka", action)
         assert done.returncode == 1
         assert done.stderr.startswith("error: ")
         assert "kafka.json'. Set XDG_CACHE_HOME to a folder" in done.stderr

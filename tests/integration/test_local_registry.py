@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from sink_command import sink_command
 
 from spark_kafka_sink.errors import LocalServerError
 from spark_kafka_sink.tools import local_registry
@@ -33,22 +32,12 @@ def fresh_cache(tmp_path, monkeypatch):
     name = f"apicurio-registry-app-{local_registry.APICURIO_VERSION}"
     fresh = tmp_path / "cache" / "spark-kafka-sink"
     fresh.mkdir(parents=True)
-    with LocalRegistry():
-        pass  # or it may not be there yet
+    if not (cache_folder() / name).exists():
+        with LocalRegistry():
+            pass
     (fresh / name).symlink_to(cache_folder() / name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(fresh.parent))
     return fresh
-
-
-def command(action):
-    return subprocess.run(
-        [sys.executable, "-m", "spark_kafka_sink", "registry", action],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        cwd="/",  # away from the source tree, which would hide the installed package
-        check=False,
-    )
 
 
 def test_it_ends_with_the_block_whatever_its_state():
@@ -64,19 +53,19 @@ def test_it_ends_with_the_block_whatever_its_state():
 
 
 def test_the_command_line_starts_reports_and_stops(fresh_cache):
-    assert command("status").stdout == "not running\n"
-    started = command("start")
+    assert sink_command("registry", "status").stdout == "not running\n"
+    started = sink_command("registry", "start")
     try:
         assert started.returncode == 0, started.stderr
         url = started.stdout.strip()
         with SchemaRegistryClient({"url": url}) as client:
             assert client.get_subjects() == []
-        assert command("status").stdout.strip() == url
-        assert command("start").stdout.strip() == url
+        assert sink_command("registry", "status").stdout.strip() == url
+        assert sink_command("registry", "start").stdout.strip() == url
     finally:
-        stopped = command("stop")
+        stopped = sink_command("registry", "stop")
     assert stopped.stdout.startswith("stopped; logs and data stay in ")
-    assert command("stop").stdout == "not running\n"
+    assert sink_command("registry", "stop").stdout == "not running\n"
 
 
 def test_one_that_exits_during_startup_is_reported_with_its_log(tmp_path, monkeypatch):

@@ -12,10 +12,10 @@ import exactly_once_task
 import pyarrow as pa
 import pytest
 import token_functions
+from doctor_results import examined
 from local_cluster import LocalCluster, Security
 from streams import direct, exactly_once
 from token_endpoint import token_endpoint
-from topics import Topics
 from waiting import wait_until
 
 from spark_kafka_sink.clients import aws_signer
@@ -26,7 +26,6 @@ from spark_kafka_sink.errors import AuthenticationFailed, MetadataTimeout, Token
 from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.micro_batch import write_batch_marker
 from spark_kafka_sink.spark.task import write_partition
-from spark_kafka_sink.tools.doctor.diagnosis import diagnose
 from spark_kafka_sink.tools.doctor.result import Outcome
 from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset, borrow_offset
 
@@ -42,13 +41,6 @@ def kafka():
     }
     with LocalCluster(settings=settings, security=Security(users={"nobody": "unused"})) as kafka:
         yield kafka
-
-
-@pytest.fixture
-def topics(kafka):
-    topics = Topics(kafka.internal_servers)
-    yield topics
-    topics.close()
 
 
 @pytest.fixture
@@ -224,19 +216,15 @@ def test_spark_writes_with_tokens_of_a_function(spark, options, topics, tmp_path
     assert sorted(values(topics, options)) == list(range(10))
 
 
-def outcomes(options):
-    return {result.name: result for result in diagnose(options, write_test_record=True)}
-
-
 def test_doctor_logs_in_with_a_function(options):
-    outcomes_by_check = outcomes(options)
+    outcomes_by_check = examined(options, write_test_record=True)
     for name in ("login", "topic", "write_permission", "test_record"):
         assert outcomes_by_check[name].outcome is Outcome.PASSED, outcomes_by_check[name]
 
 
 def test_doctor_says_why_there_is_no_token(options):
     options["oauth.callback"] = "token_functions:fails"
-    login = outcomes(options)["login"]
+    login = examined(options, write_test_record=True)["login"]
     assert login.outcome is Outcome.FAILED
     assert "the token service is closed" in login.message
 

@@ -10,7 +10,6 @@ import psutil
 import pytest
 from pyspark.errors import StreamingQueryException
 from streams import direct, run, stream_of
-from topics import Topics
 
 from spark_kafka_sink.errors import sink_error
 from spark_kafka_sink.tools.local_kafka import LocalKafka
@@ -34,13 +33,6 @@ def kafka():
         servers = ["--bootstrap-server", kafka.bootstrap_servers]
         subprocess.run([*java, *servers, *alter, quota], check=True, timeout=SECONDS)
         yield kafka
-
-
-@pytest.fixture
-def topics(kafka):
-    topics = Topics(kafka.bootstrap_servers)
-    yield topics
-    topics.close()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from local_cluster import LocalCluster
 from pyspark.sql import functions as f
-from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.local_servers.processes import send_signal
@@ -27,13 +26,6 @@ MANY_ROWS = 100_000
 def kafka():
     with LocalCluster(brokers=3) as kafka:
         yield kafka
-
-
-@pytest.fixture
-def topics(kafka):
-    topics = Topics(kafka.bootstrap_servers)
-    yield topics
-    topics.close()
 
 
 @pytest.fixture

@@ -120,6 +120,7 @@ ANOTHER_ROW = (
 )
 
 
+@pytest.mark.needs_format
 @pytest.mark.parametrize("has_own_schema", [False, True])
 def test_every_type_is_read_by_spark(
     spark, bootstrap_servers, topics, schema_registry, registry, has_own_schema
@@ -184,6 +185,7 @@ def test_topics_of_the_column_have_their_own_subjects(
         assert sorted(deserialized(keys, records, "key")) == expected
 
 
+@pytest.mark.needs_format
 def test_a_stream_goes_on_with_a_field_more_and_both_schemas_are_read(
     spark, bootstrap_servers, topics, schema_registry, registry, tmp_path
 ):
@@ -234,6 +236,7 @@ def test_an_incompatible_schema_ends_the_query_before_a_record_moves(
     assert len(registry.get_versions(subject)) == 1
 
 
+@pytest.mark.needs_format
 @pytest.mark.parametrize(
     ("strategy", "subject"), [("record", "shop.Order"), ("topic-record", "{topic}-shop.Order")]
 )

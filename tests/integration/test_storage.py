@@ -21,7 +21,6 @@ from exactly_once_sink import Process, Sink
 from local_cluster import LocalCluster
 from pyspark.errors import StreamingQueryException
 from restarted_stream import EXACTLY_ONCE, SECONDS, RestartedStream
-from topics import Topics
 from waiting import wait_until
 
 from spark_kafka_sink.deadline import Deadline
@@ -85,13 +84,6 @@ def topic_in_second(kafka, topics):
         if (second(kafka, leader) / f"{topic}-0").is_dir():
             return topic, leader
     raise AssertionError("all topics are in the first log directory")
-
-
-@pytest.fixture
-def topics(kafka):
-    topics = Topics(kafka.bootstrap_servers, patience_seconds=SECONDS)
-    yield topics
-    topics.close()
 
 
 @pytest.fixture

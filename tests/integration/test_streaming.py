@@ -14,6 +14,7 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
 
 
+@pytest.mark.needs_format
 def test_append_mode_writes_every_micro_batch(spark, bootstrap_servers, topics, tmp_path):
     topic = topics.create()
     words = stream_of(spark, tmp_path / "in", ["a", "b"], ["c"], ["d", "e", "f"])
@@ -23,6 +24,7 @@ def test_append_mode_writes_every_micro_batch(spark, bootstrap_servers, topics, 
     assert [p["sink"]["numOutputRows"] for p in query.recentProgress] == [2, 1, 3]
 
 
+@pytest.mark.needs_format
 def test_a_thread_of_ones_own_can_write_once_it_has_registered(spark, bootstrap_servers, topics):
     topic = topics.create()
     writer = spark.range(3).selectExpr("cast(id as string) as value").write.format("kafka-nb")
@@ -37,6 +39,7 @@ def test_a_thread_of_ones_own_can_write_once_it_has_registered(spark, bootstrap_
     assert sorted(r.value for r in topics.read(topic)) == [b"0", b"1", b"2"]
 
 
+@pytest.mark.needs_format
 def test_complete_mode_writes_the_whole_result_each_time(
     spark, bootstrap_servers, topics, tmp_path
 ):
@@ -49,6 +52,7 @@ def test_complete_mode_writes_the_whole_result_each_time(
     assert written == [(b"a", b"1"), (b"a", b"2"), (b"b", b"1"), (b"b", b"1")]
 
 
+@pytest.mark.needs_format
 def test_update_mode_through_the_format_is_rejected_by_spark(spark, bootstrap_servers, tmp_path):
     words = stream_of(spark, tmp_path / "in", ["a"])
     writer = counts(words).writeStream.format("kafka-nb").outputMode("update").option("topic", "t")
@@ -58,6 +62,7 @@ def test_update_mode_through_the_format_is_rejected_by_spark(spark, bootstrap_se
         query.awaitTermination(60)
 
 
+@pytest.mark.needs_format
 def test_continuous_processing_commits_no_epoch(spark, bootstrap_servers, topics, tmp_path):
     """Spark passes no rows to Python sinks there, so committed epochs would be lost."""
     rows = spark.readStream.format("rate").option("numPartitions", 1).load()

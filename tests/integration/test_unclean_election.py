@@ -8,7 +8,6 @@ import signal
 import pytest
 from exactly_once_sink import SECONDS, SETTINGS, Sink
 from local_cluster import LocalCluster
-from topics import Topics
 from waiting import wait_until
 
 from spark_kafka_sink.errors import LedgerLost
@@ -30,13 +29,6 @@ UNCLEAN = {
 def kafka():
     with LocalCluster(3, SETTINGS | UNCLEAN) as kafka:
         yield kafka
-
-
-@pytest.fixture
-def topics(kafka):
-    topics = Topics(kafka.bootstrap_servers, patience_seconds=SECONDS)
-    yield topics
-    topics.close()
 
 
 def kill(kafka, node):

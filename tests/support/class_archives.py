@@ -11,18 +11,15 @@ import signal
 import sys
 import time
 from pathlib import Path
-from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.tools import local_kafka
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.tools.local_servers.processes import is_running
 
 SECONDS = 300.0
-AT_EXIT = "-XX:ArchiveClassesAtExit="
 
 
 def main(archive: Path) -> None:
@@ -31,7 +28,7 @@ def main(archive: Path) -> None:
         "kafka": ("KAFKA_OPTS", run_kafka),
     }[archive.stem]
     options = os.environ.get(variable, "")
-    os.environ[variable] = f"{options} -Xlog:disable {AT_EXIT}{archive}"
+    os.environ[variable] = f"{options} -Xlog:disable -XX:ArchiveClassesAtExit={archive}"
     run()
 
 
@@ -56,13 +53,8 @@ def run_spark() -> None:
 
 
 def run_kafka() -> None:
-    """A broker that has served some requests; formatting its storage makes no archive."""
-    format_storage = local_kafka.format_storage
-
-    def formatted(java, *arguments):
-        format_storage([option for option in java if not option.startswith(AT_EXIT)], *arguments)
-
-    with patch.object(local_kafka, "format_storage", formatted), LocalKafka() as kafka:
+    """A broker that has served some requests."""
+    with LocalKafka() as kafka:
         topics = Topics(kafka.bootstrap_servers)
         topics.read(topics.create())
         topics.close()

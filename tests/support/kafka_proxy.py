@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from local_cluster import LocalCluster
 from mock_cluster import MockCluster
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka
@@ -216,14 +217,14 @@ class KafkaProxy:
 
 
 @contextmanager
-def proxied_kafka() -> Iterator[KafkaProxy]:
-    """A broker that is reached only through a proxy: ``127.0.0.1:<port>``."""
-    with KafkaProxy() as proxy:
-        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        # Set before the start: the broker is ready only once its advertised address answers.
-        proxy.kafka = LocalKafka(settings=advertised)
-        with proxy.kafka:
-            yield proxy
+def proxied_kafka() -> Iterator[tuple[KafkaProxy, LocalCluster]]:
+    """A broker, and the proxy through which it is reached at ``127.0.0.1:<port>``.
+
+    ``internal_servers`` lead to it directly.
+    """
+    with KafkaProxy() as proxy, LocalCluster(advertised_ports=[proxy.port]) as kafka:
+        proxy.kafka = kafka
+        yield proxy, kafka
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes:

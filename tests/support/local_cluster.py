@@ -6,6 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.local_kafka import (
     LocalKafka,
@@ -83,15 +90,6 @@ def broker_properties(security: Security) -> dict[str, str]:
             "super.users": "User:ANONYMOUS",
         }
     return properties
-
-
-def format_arguments(security: Security) -> list[str]:
-    """Arguments of Kafka's tool for storage: it creates the users of SCRAM."""
-    return [
-        argument
-        for name, word in security.users.items()
-        for argument in ("--add-scram", f"SCRAM-SHA-512=[name={name},password={word}]")
-    ]
 
 
 class LocalCluster(LocalKafka):
@@ -177,9 +175,33 @@ class LocalCluster(LocalKafka):
             **(broker_properties(self._security) if self._security else {}),
         }
 
-    def _format_arguments(self) -> list[str]:
-        return format_arguments(self._security) if self._security else []
-
     def _wait_until_ready(self) -> None:
         deadline = Deadline(START_SECONDS)
         wait_until_ready(self.internal_servers, self._check_alive, deadline, str(self.folder))
+        if self._security and self._security.users:
+            create_users(self.internal_servers, self.bootstrap_servers, self._security)
+
+
+def create_users(internal_servers: str, bootstrap_servers: str, security: Security) -> None:
+    """The users of SCRAM; those of PLAIN are in the settings. Returns once they can log in."""
+    hashing = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    users = [
+        UserScramCredentialUpsertion(name, hashing, password.encode())
+        for name, password in security.users.items()
+    ]
+    admin = AdminClient({"bootstrap.servers": internal_servers, "log_level": 2})
+    for created in admin.alter_user_scram_credentials(users).values():
+        created.result(START_SECONDS)
+    for name, password in security.users.items():
+        user = AdminClient(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "security.protocol": security.protocol,
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username": name,
+                "sasl.password": password,
+                "enable.ssl.certificate.verification": False,
+                "log_level": 2,
+            }
+        )
+        user.list_topics(timeout=START_SECONDS)

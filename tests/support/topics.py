@@ -32,6 +32,7 @@ from confluent_kafka.admin import (
 from spark_kafka_sink.deadline import Deadline
 
 _SECONDS = 60.0
+_PATIENCE_SECONDS = 90.0
 _ATTEMPT_SECONDS = 5.0
 
 # Errors while a cluster starts, creates a topic or moves a leader, and while a client does not
@@ -81,7 +82,7 @@ class Topics:
     Reads are retried after transient errors; the last one is raised after ``patience_seconds``.
     """
 
-    def __init__(self, bootstrap_servers: str, patience_seconds: float = _SECONDS) -> None:
+    def __init__(self, bootstrap_servers: str, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._patience_seconds = patience_seconds
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})

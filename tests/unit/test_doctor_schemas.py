@@ -7,7 +7,6 @@ import sys
 
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, YearMonthIntervalType
-from stub_registry import running_stub
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
@@ -17,13 +16,6 @@ from spark_kafka_sink.tools.doctor import writing
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.diagnosis import diagnose
 from spark_kafka_sink.tools.doctor.result import not_applicable
-
-
-@pytest.fixture
-def registry():
-    with running_stub() as stub:
-        yield stub
-
 
 TOPIC = StructField("topic", StringType())
 ORDERS = StructType().add("value", StructType().add("id", LongType()))

@@ -8,11 +8,7 @@ from client_events import reported
 from fake_engine import DEAD_LETTERS, DLQ, FakeEngine, dead_letter_engine
 
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.events import (
-    BrokerError,
-    RequestFailed,
-    TopicDescription,
-)
+from spark_kafka_sink.librdkafka.events import BrokerError, RequestFailed, TopicDescription
 from spark_kafka_sink.records.arrow import split_by_topic
 
 

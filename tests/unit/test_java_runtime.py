@@ -119,7 +119,7 @@ def test_ivy_is_found_under_spark_submit_too(tmp_path, monkeypatch):
     jar.touch()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    assert downloads._ivy_jar() == jar
+    assert downloads.ivy_jar() == jar
 
 
 def test_without_a_home_directory_the_error_names_the_variable_to_set(monkeypatch):
@@ -139,7 +139,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_what_to_set(tmp_pa
     with pytest.raises(LocalServerError, match=r"a-file.*Set XDG_CACHE_HOME"):
         fetch_jars("org", "module", "1", {})
     with pytest.raises(LocalServerError, match=r"a-file.*Set XDG_CACHE_HOME"):
-        module._hide_vector_module(tmp_path / "jdk")
+        module.hide_vector_module(tmp_path / "jdk")
 
 
 def test_the_wrapped_java_starts_in_whatever_folder_it_is(cache, tmp_path):
@@ -148,7 +148,7 @@ def test_the_wrapped_java_starts_in_whatever_folder_it_is(cache, tmp_path):
     java = home / "bin" / "java"
     java.write_text('#!/bin/sh\necho "$@"\n')
     java.chmod(0o755)
-    wrapped = module._hide_vector_module(home) / "bin" / "java"
+    wrapped = module.hide_vector_module(home) / "bin" / "java"
     command = [wrapped, "--add-modules=jdk.incubator.vector", "-version", "a b"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert answer.stdout == "-version a b\n"

@@ -10,13 +10,7 @@ from job_output import Said
 
 from spark_kafka_sink import errors
 from spark_kafka_sink.tools.job.model import Restart
-from spark_kafka_sink.tools.job.restart import (
-    DONE,
-    FAILED,
-    Backoff,
-    Failure,
-    run_attempts,
-)
+from spark_kafka_sink.tools.job.restart import DONE, FAILED, Backoff, Failure, run_attempts
 from spark_kafka_sink.tools.job.stop import Stop
 
 AWAY = Failure("the query failed: BrokerUnavailable: nobody answers", "BrokerUnavailable")

@@ -17,19 +17,20 @@ import pytest
 COMMAND = Path(sysconfig.get_path("scripts"), "kafka-nb-python")
 NAME = COMMAND.name
 REPORT = """
-import json, os, sys
-import pyspark
-print(json.dumps({"pyspark": pyspark.__file__, "PYTHONPATH": os.environ.get("PYTHONPATH")}))
+import json, os, pyspark
+print(json.dumps([pyspark.__file__, os.environ["PYTHONPATH"]]))
 """
 ECHO = "import json, sys; print(json.dumps([sys.executable, sys.flags[:], sys.argv]))"
 SPARK = "4.3.0"
 
 
-def write_package(folder: Path, name: str, version: str = SPARK) -> None:
-    package = folder / name
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "version.py").write_text(f"# A licence\n\n__version__: str = '{version}'\n")
+def write_packages(folder: Path, *names: str, version: str = SPARK) -> None:
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").touch()
+        (folder / name / "version.py").write_text(
+            f"# A licence\n\n__version__: str = '{version}'\n"
+        )
 
 
 def run(command: list[Path | str], **options) -> subprocess.CompletedProcess[str]:
@@ -41,16 +42,12 @@ def run(command: list[Path | str], **options) -> subprocess.CompletedProcess[str
 class Environment:
     """A virtual environment with the command, but without pip and PySpark."""
 
-    def __init__(self, folder: Path, system_site_packages: bool = False) -> None:
-        venv.create(folder, system_site_packages, symlinks=True, with_pip=False)
+    def __init__(self, folder: Path) -> None:
+        venv.create(folder, symlinks=True, with_pip=False)
         self.bin = folder / "bin"
         self.command = Path(shutil.copy(COMMAND, self.bin))
         python = f"python{sys.version_info.major}.{sys.version_info.minor}"
         self.site_packages = folder / "lib" / python / "site-packages"
-
-    def install_pyspark(self, version: str = SPARK) -> None:
-        write_package(self.site_packages, "pyspark", version)
-        write_package(self.site_packages, "py4j")
 
     def run(self, *arguments: str, program: Path | str = "", **options) -> str:
         """The output of the command, or of ``program``, with no variables but PATH and ``env``."""
@@ -59,31 +56,9 @@ class Environment:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def report(self, *pythonpath: Path | str, **variables: str) -> dict[str, str]:
-        """What Python imports, and the PYTHONPATH that it gets, if Spark starts the command."""
-        joined = os.pathsep.join(map(str, pythonpath))
-        return json.loads(self.run("-c", REPORT, env={"PYTHONPATH": joined, **variables}))
-
-
-class SparkHome:
-    """A folder with the archives that Spark puts on PYTHONPATH, of a version of its own."""
-
-    def __init__(self, folder: Path, version: str = SPARK) -> None:
-        self.python = folder / "python"
-        lib = self.python / "lib"
-        lib.mkdir(parents=True)
-        self.pyspark = lib / "pyspark.zip"
-        self.py4j = lib / "py4j-0.10.9.9-src.zip"
-        self.core = folder / "jars" / "spark-core_2.13-4.3.0.jar"
-        write_package(self.python, "pyspark", version)
-        write_package(self.python, "py4j")
-        for archive, package in ((self.pyspark, "pyspark"), (self.py4j, "py4j")):
-            with zipfile.ZipFile(archive, "w") as file:
-                for name in ("__init__.py", "version.py"):
-                    file.write(self.python / package / name, f"{package}/{name}")
-        shutil.rmtree(self.python / "py4j")
-        # In this order, for every Python that Spark starts.
-        self.entries = (self.pyspark, self.py4j, self.core)
+    def report(self, pythonpath: str, cwd: Path | None = None) -> list[str]:
+        """The PySpark that Python imports, and the PYTHONPATH that it gets."""
+        return json.loads(self.run("-c", REPORT, env={"PYTHONPATH": pythonpath}, cwd=cwd))
 
 
 @pytest.fixture
@@ -91,55 +66,84 @@ def environment(tmp_path):
     return Environment(tmp_path / "environment")
 
 
+def spark_home(python: Path, version: str = SPARK) -> tuple[str, str, str]:
+    """The entries that Spark puts first on PYTHONPATH: its zips, and the JAR of its core."""
+    pyspark, py4j = python / "lib" / "pyspark.zip", python / "lib" / "py4j-0.10.9.9-src.zip"
+    write_packages(python, "pyspark", "py4j", version=version)
+    pyspark.parent.mkdir()
+    for archive, package in ((pyspark, "pyspark"), (py4j, "py4j")):
+        with zipfile.ZipFile(archive, "w") as file:
+            for name in ("__init__.py", "version.py"):
+                file.write(python / package / name, f"{package}/{name}")
+    return str(pyspark), str(py4j), str(python.parent / "jars" / "spark-core_2.13-4.3.0.jar")
+
+
 @pytest.fixture
-def spark(tmp_path):
-    return SparkHome(tmp_path / "spark home")
+def python(tmp_path):
+    """Spark's folder ``python``."""
+    return tmp_path / "spark home" / "python"
 
 
-def test_installed_pyspark_of_sparks_version_is_imported_instead_of_the_zip(environment, spark):
-    environment.install_pyspark()
-    report = environment.report(*spark.entries)
-    assert Path(report["pyspark"]).is_relative_to(environment.site_packages)
-    assert report["PYTHONPATH"] == ""
+@pytest.fixture
+def entries(python):
+    return ":".join(spark_home(python))
 
 
-def test_other_entries_stay_in_their_order(environment, spark, tmp_path):
-    environment.install_pyspark()
-    mine = ["/with a blank/x", "", "relative", "/jobs/deps.zip", "/with*star", "/twice", "/twice"]
-    entries = [mine[0], *spark.entries, *mine[1:4], f"{spark.python}/", *mine[4:], *spark.entries]
-    assert environment.report(*entries)["PYTHONPATH"] == ":".join(mine)
-    assert environment.report(*spark.entries, "/mine", "")["PYTHONPATH"] == "/mine:"
+MINE = ["/with a blank/x", "", "relative", "/jobs/deps.zip", "/with*star", "/twice", "/twice"]
 
 
-def test_a_lone_empty_entry_still_means_the_current_folder(environment, spark, tmp_path):
-    environment.install_pyspark()
-    (tmp_path / "mine.py").touch()
-    (tmp_path / "scripts").mkdir()
-    script = tmp_path / "scripts" / "script.py"
-    script.write_text("import mine")
-    pythonpath = f"{spark.pyspark}:"
-    environment.run(str(script), cwd=tmp_path, env={"PYTHONPATH": pythonpath})
+@pytest.mark.parametrize("is_editable", [False, True])
+def test_installed_pyspark_of_sparks_version_is_imported_and_only_sparks_entries_go(
+    environment, python, entries, tmp_path, is_editable
+):
+    packages = tmp_path / "source" if is_editable else environment.site_packages
+    write_packages(packages, "pyspark", "py4j")
+    if is_editable:
+        (environment.site_packages / "source.pth").write_text(f"{packages}\n")
+    imported = str(packages / "pyspark" / "__init__.py")
+    for given, kept in (
+        (entries, ""),
+        # in any order, and twice
+        (":".join([*MINE[:1], entries, *MINE[1:4], f"{python}/", *MINE[4:], entries]),
+         ":".join(MINE)),
+        (f"{entries}:/mine:", "/mine:"),
+        (f"{entries}:{python}:", ":"),  # an empty entry: the current folder
+    ):  # fmt: skip
+        assert environment.report(given) == [imported, kept]
+    names = "pyspark.zip:py4j-0.10.9.9-src.zip"
+    assert environment.report(names, cwd=python / "lib") == [imported, ""]
 
 
-def test_sparks_folder_python_goes_with_its_zip(environment, spark):
-    environment.install_pyspark()
-    report = environment.report(*spark.entries, spark.py4j, spark.python, "")
-    assert Path(report["pyspark"]).is_relative_to(environment.site_packages)
+INSTALLED = ("nothing", "here", "elsewhere", "another", "no py4j", "broken", "second", "no zip")
 
 
-def test_archives_in_the_current_folder_are_recognized(environment, spark):
-    environment.install_pyspark()
-    pythonpath = "pyspark.zip:py4j-0.10.9.9-src.zip"
-    options = {"cwd": spark.pyspark.parent, "env": {"PYTHONPATH": pythonpath}}
-    report = json.loads(environment.run("-c", REPORT, **options))
-    assert Path(report["pyspark"]).is_relative_to(environment.site_packages)
-
-
-def test_of_two_zips_the_first_decides_as_it_does_for_python(environment, tmp_path):
-    environment.install_pyspark(SPARK)
-    first, second = SparkHome(tmp_path / "1", "4.2.9"), SparkHome(tmp_path / "2", SPARK)
-    imported = environment.report(first.pyspark, second.pyspark)["pyspark"]
-    assert Path(imported).is_relative_to(first.pyspark)
+@pytest.mark.parametrize("installed", INSTALLED)
+def test_otherwise_everything_stays_as_it_was(environment, python, entries, tmp_path, installed):
+    """``here``: only in the current folder. ``second``: the version of the second zip."""
+    here, imported = tmp_path / "here", f"{python}/lib/pyspark.zip"
+    here.mkdir()
+    pythonpath = f"{entries}:{python}:"
+    if installed == "here":
+        write_packages(here, "pyspark", "py4j")
+        pythonpath = entries  # an empty entry would mean this folder
+    elif installed != "nothing":
+        packages = ["pyspark"] if installed == "no py4j" else ["pyspark", "py4j"]
+        version = "4.3.1" if installed == "another" else SPARK
+        write_packages(environment.site_packages, *packages, version=version)
+    if installed == "elsewhere":
+        write_packages(tmp_path / "mine", "pyspark", version="3.5.0")
+        pythonpath += f":{tmp_path / 'mine'}"
+    elif installed == "broken":
+        (environment.site_packages / "pyspark" / "version.py").write_text("(")
+    elif installed == "second":
+        imported, *_ = spark_home(tmp_path / "older" / "python", "4.2.9")
+        pythonpath = f"{imported}:{pythonpath}"
+    elif installed == "no zip":  # what bin/pyspark sets
+        pythonpath, imported = f"{entries.split(':')[1]}:{python}/:", python
+    script = tmp_path / "script.py"  # -c would import from the current folder
+    script.write_text(REPORT)
+    report = environment.run(str(script), env={"PYTHONPATH": pythonpath}, cwd=here)
+    assert json.loads(report) == [f"{imported}/pyspark/__init__.py", pythonpath]
 
 
 POOLS = "MALLOC_ARENA_MAX", "ARROW_DEFAULT_MEMORY_POOL"
@@ -162,98 +166,26 @@ def test_memory_is_reserved_sparingly_only_under_a_limit(environment, variables,
     assert pools == ["2", "system"]
 
 
-@pytest.mark.parametrize("installed", ["nothing", "elsewhere", "another", "no py4j", "broken"])
-def test_otherwise_everything_stays_as_it_was(environment, spark, tmp_path, installed):
-    elsewhere = []
-    if installed == "no py4j":
-        write_package(environment.site_packages, "pyspark")
-    elif installed != "nothing":
-        environment.install_pyspark("4.3.1" if installed == "another" else SPARK)
-    if installed == "elsewhere":
-        elsewhere.append(tmp_path / "mine")
-        write_package(elsewhere[0], "pyspark", "3.5.0")
-    if installed == "broken":
-        (environment.site_packages / "pyspark" / "version.py").write_text("(")
-    report = environment.report(*spark.entries, spark.python, "", *elsewhere)
-    assert report["pyspark"] == f"{spark.pyspark}/pyspark/__init__.py"
-    assert report["PYTHONPATH"] == ":".join(
-        [*map(str, spark.entries), str(spark.python), "", *map(str, elsewhere)]
-    )
-
-
-def test_pyspark_in_the_current_folder_does_not_count_as_installed(environment, spark, tmp_path):
-    checkout = tmp_path / "checkout"
-    write_package(checkout, "pyspark")
-    write_package(checkout, "py4j")
-    script = tmp_path / "script.py"
-    script.write_text(REPORT)
-    env = {"PYTHONPATH": str(spark.pyspark)}
-    assert str(spark.pyspark) in environment.run(str(script), cwd=checkout, env=env)
-
-
-def test_without_the_zip_nothing_changes(environment, spark):
-    environment.install_pyspark()
-    # What bin/pyspark sets.
-    report = environment.report(spark.py4j, f"{spark.python}/", "")
-    assert report["PYTHONPATH"] == f"{spark.py4j}:{spark.python}/:"
-    assert report["pyspark"] == f"{spark.python}/pyspark/__init__.py"
-
-
-def test_editable_pyspark_counts_as_installed(environment, spark, tmp_path):
-    write_package(tmp_path / "source", "pyspark")
-    write_package(tmp_path / "source", "py4j")
-    (environment.site_packages / "source.pth").write_text(f"{tmp_path / 'source'}\n")
-    report = environment.report(*spark.entries)
-    assert Path(report["pyspark"]).is_relative_to(tmp_path / "source")
-
-
-@pytest.mark.parametrize(("without_user_site", "imported"), [("", "home"), ("1", "spark home")])
-def test_pyspark_of_the_user_counts_if_python_looks_there(
-    tmp_path, spark, without_user_site, imported
-):
-    environment = Environment(tmp_path / "environment", system_site_packages=True)
-    user = tmp_path / "home"
-    scheme = sysconfig.get_preferred_scheme("user")
-    site_packages = Path(sysconfig.get_path("purelib", scheme, {"userbase": str(user)}))
-    write_package(site_packages, "pyspark")
-    write_package(site_packages, "py4j")
-    variables = {"PYTHONUSERBASE": str(user), "PYTHONNOUSERSITE": without_user_site}
-    report = environment.report(*spark.entries, **variables)
-    assert Path(report["pyspark"]).is_relative_to(tmp_path / imported)
-
-
-@pytest.fixture
-def started_by_spark(environment, spark):
-    """The variables with which Spark starts the command, which takes its entries out."""
-    environment.install_pyspark()
-    return {"PYTHONPATH": ":".join(map(str, spark.entries))}
-
-
-def test_python_gets_its_arguments_its_input_and_its_exit_code(environment, started_by_spark):
-    arguments = ["", "a b", " c ", "*", "$HOME", "'", '"', "\\", "two\nlines", "-c", "--", "é"]
-    echo = environment.site_packages / "echo.py"
-    echo.write_text(ECHO)
+def test_python_gets_its_arguments_its_input_its_variables_and_its_exit_code(environment, entries):
+    write_packages(environment.site_packages, "pyspark", "py4j")
     python = environment.bin / "python3"
-    for start in (["-u", "-c", ECHO], ["-m", "echo"], ["-u", "-W", "error", str(echo)]):
-        expected = environment.run(*start, *arguments, program=python)
-        assert environment.run(*start, *arguments, env=started_by_spark) == expected
-    program = "import sys; sys.exit(sys.stdin.read())"  # exec: so are its signals and open files
-    done = run([environment.command, "-c", program], input="two\nlines", env=started_by_spark)
-    assert (done.returncode, done.stderr) == (1, "two\nlines\n")
-
-
-def test_no_other_variable_changes(environment, started_by_spark):
-    program = "import json, os; print(json.dumps(dict(os.environ)))"
     # A script's own variables would be exported if the environment had variables of their names.
     common = ("python", "bin", "self", "target", "entry", "rest", "kept", "zip", "answer")
-    variables = started_by_spark | dict.fromkeys(common, "mine") | {"EMPTY": "", "LINES": "a\nb"}
-    python = environment.bin / "python3"
-    expected = json.loads(environment.run("-c", program, program=python, env=variables))
-    actual = json.loads(environment.run("-c", program, env=variables))
-    for name in ("PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"):  # the last four are the shell's
-        expected.pop(name, None)
-        actual.pop(name, None)
-    assert actual == expected
+    given = {"PYTHONPATH": entries, **dict.fromkeys(common, "mine"), "EMPTY": "", "LINES": "a\nb"}
+    arguments = ["", "a b", " c ", "*", "$HOME", "'", '"', "\\", "two\nlines", "-c", "--", "é"]
+    for start in (["-u", "-c", ECHO], ["-u", "-W", "error", "-c", ECHO]):
+        expected = environment.run(*start, *arguments, program=python)
+        assert environment.run(*start, *arguments, env=given) == expected
+    program = "import json, os; print(json.dumps(dict(os.environ)))"
+    direct, through = (
+        json.loads(environment.run("-c", program, program=each, env=given))
+        for each in (python, environment.command)
+    )
+    shells = dict.fromkeys(("PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"))
+    assert through | shells == direct | shells
+    program = "import sys; sys.exit(sys.stdin.read())"  # exec: so are its signals and open files
+    done = run([environment.command, "-c", program], input="two\nlines", env=given)
+    assert (done.returncode, done.stderr) == (1, "two\nlines\n")
 
 
 @pytest.mark.parametrize(
@@ -264,48 +196,39 @@ def test_no_other_variable_changes(environment, started_by_spark):
         (f"{{0}}/links/absolute/{NAME}", ".", os.defpath),
         (f"links/relative/{NAME}", ".", os.defpath),
         (NAME, ".", f"{{0}}/links/twice:{os.defpath}"),
-        (f"{{0}}/linked folder/bin/{NAME}", ".", os.defpath),
     ],
 )
 def test_python_is_found_however_the_command_is_started(environment, tmp_path, start, folder, path):
-    for number, target in {
+    for name, target in {
         "absolute": environment.command,
         "relative": f"../../environment/bin/{NAME}",
         "twice": f"../relative/{NAME}",
     }.items():
-        link = tmp_path / "links" / number / NAME
+        link = tmp_path / "links" / name / NAME
         link.parent.mkdir(parents=True)
         link.symlink_to(target)
         # Like Debian's /usr/local/bin, the link's folder has a Python of its own.
         (link.parent / "python3").symlink_to(shutil.which("false"))
-    (tmp_path / "linked folder").symlink_to("environment")
     # env looks the command up in PATH, as Java does.
     command = ["env", f"PATH={path.format(tmp_path)}", start.format(tmp_path)]
-    program = "import sys; print(sys.prefix)"
-    done = run([*command, "-c", program], cwd=tmp_path / folder)
+    done = run([*command, "-c", "import sys; print(sys.prefix)"], cwd=tmp_path / folder)
     assert done.stderr == ""
     assert Path(done.stdout.strip()).samefile(tmp_path / "environment")
 
 
-def test_away_from_its_python_the_command_starts_the_python_of_path(environment, tmp_path):
-    away = tmp_path / "away"
-    away.mkdir()
-    shutil.move(environment.command, away)
-    write_package(environment.site_packages, "spark_kafka_sink")
-    env = {"PATH": f"{environment.bin}:{os.defpath}"}
-    prefix = environment.run("-c", "import sys; print(sys.prefix)", program=away / NAME, env=env)
-    assert Path(prefix.strip()) == environment.bin.parent
-
-
 @pytest.mark.parametrize("on_path", ["environment/bin", "empty"])
-def test_away_from_its_python_the_command_says_what_is_wrong(environment, tmp_path, on_path):
+def test_away_from_its_python_the_command_starts_that_of_path_or_says_what_is_wrong(
+    environment, tmp_path, on_path
+):
     away = tmp_path / "away"
     away.mkdir()
     shutil.move(environment.command, away)
-    write_package(tmp_path, "spark_kafka_sink")  # the current folder does not count
-    env = {"PATH": str(tmp_path / on_path)}
-    done = run([away / NAME, "-c", "print(1)"], cwd=tmp_path, env=env)
-    assert done.returncode == 127
-    assert done.stdout == ""
+    write_packages(tmp_path, "spark_kafka_sink")  # the current folder does not count
+    command = [away / NAME, "-c", "import sys; print(sys.prefix)"]
+    done = run(command, cwd=tmp_path, env={"PATH": str(tmp_path / on_path)})
+    assert (done.returncode, done.stdout) == (127, "")
     python = environment.bin / "python3" if on_path == "environment/bin" else "none"
     assert f"no python3 in {away}, and the python3 of PATH ({python})" in done.stderr
+    write_packages(environment.site_packages, "spark_kafka_sink")
+    done = run(command, cwd=tmp_path, env={"PATH": f"{environment.bin}:{os.defpath}"})
+    assert done.stdout.strip() == str(environment.bin.parent)

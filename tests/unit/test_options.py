@@ -14,11 +14,7 @@ from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.added_settings import transactional
 from spark_kafka_sink.config.option_table import ONLY_WITH_REGISTRY, OPTIONS
 from spark_kafka_sink.config.options import SinkOptions, check_for_format, drop_exactly_once, parse
-from spark_kafka_sink.config.producer_options import (
-    BlockBudget,
-    ExactlyOnceOptions,
-    RackOptions,
-)
+from spark_kafka_sink.config.producer_options import BlockBudget, ExactlyOnceOptions, RackOptions
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.producer.engine import process_rack
 from spark_kafka_sink.report.storage import local_path

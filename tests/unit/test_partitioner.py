@@ -19,9 +19,9 @@ from spark_kafka_sink.records.partitioner import (
 )
 
 
-def records(keys=None, rows=None, partitions=None):
-    count = len(keys) if keys is not None else rows
-    columns = {"value": pa.array([str(i) for i in range(count)])}
+def records(keys=None, rows=None, partitions=None, values=None):
+    count = rows if keys is None else len(keys)
+    columns = {"value": pa.array([b"%d" % i for i in range(count)] if values is None else values)}
     if keys is not None:
         columns["key"] = pa.array(keys, pa.binary())
     if partitions is not None:
@@ -116,13 +116,7 @@ FOUR = TopicPartitions(4, (0, 1, 2, 3))
 
 def sized(count, value_bytes, keys=None, partitions=None):
     """Records with values of that size, in one buffer."""
-    columns = {"value": pa.array([b"v" * value_bytes] * count, pa.binary())}
-    if keys is not None:
-        columns["key"] = pa.array(keys, pa.binary())
-    if partitions is not None:
-        columns["partition"] = pa.array(partitions, pa.int32())
-    (made,) = split_by_topic(pa.record_batch(columns), "t").records
-    return made
+    return records(keys, count, partitions, values=[b"v" * value_bytes] * count)
 
 
 def send_first(made, partitions, partitioner=None):

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from waiting import wait_until
 
@@ -128,8 +129,9 @@ def test_a_process_whose_guard_is_gone_cannot_be_released_but_ended(tmp_path):
     guarded = GuardedProcess([*SLEEP, FAR], tmp_path / "log")
     # Until then it is a copy of its guard, with the same input.
     wait_until(lambda: processes._command_line(guarded.pid).startswith(sys.executable))
-    guarded._guard.kill()
-    guarded._guard.wait()
+    guard = psutil.Process(guarded.pid).parent()
+    guard.kill()
+    guard.wait()
     with pytest.raises(BrokenPipeError):
         guarded.release()
     guarded.end()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import builtins
 import json
+import re
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from stub_registry import running_stub
 
@@ -47,18 +51,37 @@ def options(url: str, timeout_ms: int = 60_000):
     ).serialization.registry
 
 
-def register(url: str, timeout_ms: int = 60_000):
+@contextmanager
+def client_of(url: str, timeout_ms: int = 60_000) -> Iterator[RegistryClient]:
     client = RegistryClient(options(url, timeout_ms))
     try:
-        return client.register("t-value", "avro", '"string"', normalize=False)
+        yield client
     finally:
         client.close()
 
 
-@pytest.fixture
-def registry():
-    with running_stub() as stub:
-        yield stub
+def register(url: str, timeout_ms: int = 60_000):
+    with client_of(url, timeout_ms) as client:
+        return client.register("t-value", "avro", '"string"', normalize=False)
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """A registry and a client that asks once, for tests of many answers: new ones take longer."""
+    with running_stub() as stub, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry_client, "_RETRIES", 0)
+        with client_of(stub.url) as client:
+            yield stub, client
+
+
+def ask(shared, answer) -> KafkaSinkError:
+    """The error that it ends in."""
+    registry, client = shared
+    registry.failure, registry.content_type = answer, "application/json"
+    subject = f"s{len(registry.requests)}"  # the client keeps what it has learned of one
+    with pytest.raises(KafkaSinkError) as caught:
+        client.register(subject, "avro", '"string"', normalize=False)
+    return caught.value
 
 
 def test_a_silent_registry_leaves_time_for_the_next(registry):
@@ -94,22 +117,17 @@ def test_a_proxy_that_cannot_be_used_is_no_options_fault(monkeypatch, proxy, err
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_no_refusal_to_register_proposes_what_is_set(registry, code):
-    registry.failure = (code // 100, b'{"error_code": %d, "message": "no"}' % code)
-    with pytest.raises(KafkaSinkError) as caught:
-        register(registry.url)
-    assert "auto.register.schemas=true" not in str(caught.value)
+def test_no_refusal_to_register_proposes_what_is_set(shared, code):
+    error = str(ask(shared, (code // 100, b'{"error_code": %d, "message": "no"}' % code)))
+    assert "auto.register.schemas=true" not in error
     if code in (40101, 40301, 40501, 42205, 40901):
-        assert REGISTERS_NOTHING in str(caught.value)
+        assert REGISTERS_NOTHING in error
 
 
 @pytest.mark.parametrize("status", [200, 302, 400, 401, 403, 404, 405, 409, 415, 422])
 @pytest.mark.parametrize("body", BODIES)
-def test_every_answer_that_is_no_registrys_ends_in_words(registry, status, body):
-    registry.failure = (status, body)
-    with pytest.raises(KafkaSinkError) as caught:
-        register(registry.url)
-    assert registry.url in str(caught.value)
+def test_every_answer_that_is_no_registrys_ends_in_words(shared, status, body):
+    assert shared[0].url in str(ask(shared, (status, body)))
 
 
 def test_every_exception_of_python_ends_in_an_error_with_advice():
@@ -150,26 +168,15 @@ ANSWERS = st.tuples(
 )
 
 
-@pytest.fixture
-def impatient(registry, monkeypatch):
-    """A registry and a client that asks once."""
-    monkeypatch.setattr(registry_client, "_RETRIES", 0)
-    client = RegistryClient(options(registry.url))
-    yield registry, client
-    client.close()
-
-
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, deadline=None)
 @given(ANSWERS)
-def test_a_random_answer_ends_in_a_schema_or_in_one_sentence(impatient, answer):
-    registry, client = impatient
+def test_a_random_answer_ends_in_a_schema_or_in_one_sentence(shared, answer):
+    registry, client = shared
     *registry.failure, registry.content_type = answer
     subject = f"s{len(registry.requests)}"  # the client keeps what it has learned of one
-    for ask in (client.register, client.look_up, client.is_compatible):
+    for question in (client.register, client.look_up, client.is_compatible):
         try:
-            ask(subject, "avro", '"string"', normalize=False)
+            question(subject, "avro", '"string"', normalize=False)
         except KafkaSinkError as error:
             check_sentence(error)
     try:
@@ -201,12 +208,66 @@ def check_sentence(error: KafkaSinkError) -> None:
         (407, b"", "Correct the proxy"),
     ],
 )
-def test_what_is_no_registry_is_said_to_be_none(registry, status, body, words):
-    registry.failure = (status, body)
-    with pytest.raises(KafkaSinkError, match=words) as caught:
+def test_what_is_no_registry_is_said_to_be_none(shared, status, body, words):
+    error = str(ask(shared, (status, body)))
+    assert re.search(words, error)
+    assert "None" not in error
+    assert "Correct the schema" not in error
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (500, b"{}", "500"),
+        (200, b"<html>", "usable answer"),
+        (200, b"{}", "no id"),
+        (200, b"[]", "usable answer"),
+    ],
+)
+def test_an_answer_that_is_none_is_named(shared, status, body, words):
+    error = ask(shared, (status, body))
+    assert isinstance(error, RegistryUnavailable)
+    assert words in str(error)
+
+
+def test_an_incompatible_schema_is_rejected_with_every_way_out(shared):
+    error = ask(shared, (409, b'{"error_code": 409, "message": "NAME_MISMATCH"}'))
+    assert isinstance(error, SchemaIncompatible)
+    ways_out = r"s\d+ .*NAME_MISMATCH.*value\.schema.*use\.latest\.version.*value\.record\.name"
+    assert re.search(ways_out, str(error))
+
+
+def test_a_reason_that_is_a_sentence_keeps_one_full_stop(registry, monkeypatch):
+    def fail(*_):
+        raise OSError("Server disconnected without sending a response.")
+
+    monkeypatch.setattr(SchemaRegistryClient, "register_schema_full_response", fail)
+    with pytest.raises(RegistryUnavailable, match=r"sending a response\. \w"):
         register(registry.url)
-    assert "None" not in str(caught.value)
-    assert "Correct the schema" not in str(caught.value)
+
+
+def test_a_slow_registry_is_given_up_in_time(registry):
+    registry.delay_seconds = 5
+    with pytest.raises(RegistryUnavailable, match="300 ms"):
+        register(registry.url, timeout_ms=300)
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_rejected"),
+    [
+        ({"domainRules": [{"name": "e", "type": "ENCRYPT", "mode": "WRITEREAD"}]}, True),
+        ({"domainRules": [{"name": "c", "type": "CEL", "kind": "CONDITION"}]}, True),
+        ({"migrationRules": [{"name": "m", "type": "JSONATA", "mode": "UPGRADE"}]}, False),
+        ({"domainRules": []}, False),
+        (None, False),
+    ],
+)
+def test_the_latest_schema_may_have_no_rules_for_writers(registry, rules, is_rejected):
+    registry.add("t-value", '"string"')
+    registry.subjects["t-value"][0]["ruleSet"] = rules
+    rejected = pytest.raises(RegistryRejected, match="has rules, such as for the encryption")
+    with client_of(registry.url) as client, rejected if is_rejected else nullcontext():
+        client.latest("t-value", "avro")
 
 
 @pytest.mark.parametrize(
@@ -227,24 +288,22 @@ def test_a_registry_with_another_api_is_refused_by_its_url(url):
 def test_the_url_that_answered_last_is_asked_first(registry):
     with running_stub() as second:
         registry.failure = 503, b"{}"
-        client = RegistryClient(options(f"{registry.url},{second.url}"))
-        for number in range(3):
-            client.register(f"s{number}", "avro", '"string"', normalize=False)
-        assert len(second.requests) == 3
-        assert len(registry.requests) == 1
-        registry.failure, second.failure = None, (503, b"{}")
-        client.register("s3", "avro", '"string"', normalize=False)
-        client.register("s4", "avro", '"string"', normalize=False)
-        client.close()
+        with client_of(f"{registry.url},{second.url}") as client:
+            for number in range(3):
+                client.register(f"s{number}", "avro", '"string"', normalize=False)
+            assert len(second.requests) == 3
+            assert len(registry.requests) == 1
+            registry.failure, second.failure = None, (503, b"{}")
+            client.register("s3", "avro", '"string"', normalize=False)
+            client.register("s4", "avro", '"string"', normalize=False)
     assert len(second.requests) == 4
     assert len(registry.requests) == 3
 
 
 def test_the_latest_version_that_is_not_there_has_its_own_remedy(registry):
-    client = RegistryClient(options(registry.url))
-    with pytest.raises(SchemaNotFound, match=r"remove use\.latest\.version=true") as caught:
+    expected = pytest.raises(SchemaNotFound, match=r"remove use\.latest\.version=true")
+    with client_of(registry.url) as client, expected as caught:
         client.latest("t-value", "avro")
-    client.close()
     assert "or use.latest.version=true" not in str(caught.value)
 
 

@@ -46,12 +46,6 @@ def register(url: str, **settings: str) -> int:
         client.close()
 
 
-@pytest.fixture
-def registry():
-    with running_stub() as stub:
-        yield stub
-
-
 def test_a_user_and_a_password(registry):
     registry.authorization = basic("me:secret-word")
     assert register(registry.url, basic_auth_user_info="me:secret-word") == 1

@@ -114,7 +114,7 @@ def _cached(name: str, fetch: Callable[[Path], Path]) -> Path:
 def _retrieve(what: str, selection: Sequence[str], target: Path, instead: str) -> None:
     command = [
         str(java_home() / "bin" / "java"),
-        "-cp", str(_ivy_jar()),
+        "-cp", str(ivy_jar()),
         "org.apache.ivy.Main",
         "-cache", str(target.parent / "ivy"),  # one that processes share would need a lock
         *selection,
@@ -141,7 +141,7 @@ def _retrieve(what: str, selection: Sequence[str], target: Path, instead: str) -
         )
 
 
-def _ivy_jar() -> Path:
+def ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
     folders = list((spec.submodule_search_locations or []) if spec else [])
     if "SPARK_HOME" in os.environ:  # under spark-submit, pyspark is a zip file without JARs

