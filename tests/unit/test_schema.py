@@ -157,6 +157,7 @@ def test_a_missing_timestamp_is_named_with_the_other_problems(name, hint):
     assert "column value (string or binary) is required but missing" in message
 
 
+@pytest.mark.needs_format
 @pytest.mark.parametrize("kind", [TimestampType(), TEXT])
 def test_a_column_timestamp_that_is_not_written_is_named_with_the_option(kind):
     columns = schema(("value", TEXT), ("timestamp", kind))
@@ -169,6 +170,7 @@ def test_a_column_timestamp_that_is_not_written_is_named_with_the_option(kind):
             writer(columns, overwrite=False)
 
 
+@pytest.mark.needs_format
 @pytest.mark.filterwarnings("error")
 def test_nothing_is_said_of_a_timestamp_that_is_written():
     columns = schema(("value", TEXT), ("timestamp", TimestampType()))
@@ -198,6 +200,7 @@ def test_a_misspelt_value_is_pointed_out():
     assert "missing (found vaule)" in problems(("vaule", TEXT))
 
 
+@pytest.mark.needs_format
 @pytest.mark.parametrize(
     ("name", "column"),
     [("keys", "key"), ("Key", "key"), ("header", "headers"), ("parition", "partition")],
@@ -255,6 +258,7 @@ class Point(UserDefinedType):
         return TWICE
 
 
+@pytest.mark.needs_format
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [
@@ -284,6 +288,7 @@ def test_what_spark_cannot_pass_is_rejected_only_by_the_format(columns, problem)
         )
 
 
+@pytest.mark.needs_format
 def test_names_that_differ_in_case_and_nested_intervals_are_accepted():
     fields = schema(("a", TEXT), ("A", YearMonthIntervalType(1)))
     columns = schema(("value", TEXT), ("x", fields), ("X", ArrayType(fields)), ("Value", TEXT))
@@ -342,23 +347,27 @@ def test_format_is_called_kafka_nb():
     assert KafkaSink.name() == "kafka-nb"
 
 
+@pytest.mark.needs_format
 def test_reading_is_rejected():
     with pytest.raises(UnsupportedSaveMode, match=r'only writes; .*format\("kafka"\)'):
         KafkaSink(dict(SERVERS)).schema()
 
 
+@pytest.mark.needs_format
 def test_overwriting_a_topic_is_rejected():
     sink = KafkaSink({**SERVERS, "topic": "t"})
     with pytest.raises(UnsupportedSaveMode, match=r'use mode\("append"\)'):
         sink.writer(schema(("value", TEXT)), overwrite=True)
 
 
+@pytest.mark.needs_format
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_complete_mode_of_a_stream_is_accepted(overwrite):
     sink = KafkaSink({**SERVERS, "topic": "t"})
     assert sink.streamWriter(schema(("value", TEXT)), overwrite) is not None
 
 
+@pytest.mark.needs_format
 @pytest.mark.parametrize("build", [KafkaSink.writer, KafkaSink.streamWriter])
 @pytest.mark.parametrize(
     ("options", "column", "error"),
@@ -371,6 +380,7 @@ def test_wrong_option_or_schema_fails_when_the_writer_is_built(build, options, c
     assert raised.value.__suppress_context__
 
 
+@pytest.mark.needs_format
 @pytest.mark.parametrize("build", [KafkaSink.writer, KafkaSink.streamWriter])
 def test_writer_survives_pickling_and_shows_no_secret(build):
     options = {**SERVERS, "topic": "t", "kafka.sasl.password": "hunter2"}
@@ -380,6 +390,7 @@ def test_writer_survives_pickling_and_shows_no_secret(build):
     assert "hunter2" not in repr(vars(copy))
 
 
+@pytest.mark.needs_format
 def test_option_values_do_not_show_in_the_mapping_that_spark_gave():
     options = {**SERVERS, "kafka.sasl.password": "hunter2"}
     sink = KafkaSink(options)
@@ -387,6 +398,7 @@ def test_option_values_do_not_show_in_the_mapping_that_spark_gave():
     assert "hunter2" not in f"{options} {sink.options} {vars(sink)}"
 
 
+@pytest.mark.needs_format
 def test_value_of_a_wrong_option_is_shown_in_the_error():
     sink = KafkaSink({**SERVERS, "topic": "no topic name", "kafka.linger.ms": "soon"})
     with pytest.raises(KafkaSinkError, match="'no topic name' is not a valid topic name"):

@@ -37,6 +37,7 @@ def batch_of(session: Session) -> SimpleNamespace:
     )
 
 
+@pytest.mark.needs_format
 def test_registering_warns_at_the_users_line():
     with pytest.warns(UserWarning, match=WARNING) as warned:
         register(Session("true"))
@@ -60,6 +61,7 @@ def test_a_foreach_batch_function_warns_at_its_first_micro_batch():
     write(batch, 1)
 
 
+@pytest.mark.needs_format
 @pytest.mark.parametrize("speculation", ["false", None])
 def test_without_speculation_there_is_no_warning(speculation):
     session = Session(speculation)
@@ -67,6 +69,7 @@ def test_without_speculation_there_is_no_warning(speculation):
     foreach_batch(OPTIONS)(batch_of(session), 0)
 
 
+@pytest.mark.needs_format
 def test_a_session_that_hides_the_setting_gets_no_warning():
     def reject(name, default):
         raise PySparkException("CONFIG_NOT_AVAILABLE")
@@ -76,6 +79,7 @@ def test_a_session_that_hides_the_setting_gets_no_warning():
     register(session)
 
 
+@pytest.mark.needs_format
 @pytest.mark.parametrize(
     ("seconds", "is_warned"), [("5", True), ("60", True), ("61", False), ("0", False)]
 )
@@ -119,6 +123,7 @@ def test_one_warning_of_foreach_batch_names_all_options_without_effect_at_the_us
     assert caplog.messages == [str(warned[0].message)]
 
 
+@pytest.mark.needs_format
 def test_the_format_warns_while_it_plans_and_not_when_it_commits():
     sink = KafkaSink({**OPTIONS, **FOREIGN})
     with pytest.warns(UserWarning, match=IGNORED) as warned:
@@ -128,6 +133,7 @@ def test_the_format_warns_while_it_plans_and_not_when_it_commits():
     sink.streamWriter(VALUE, overwrite=False)  # a warning would be an error
 
 
+@pytest.mark.needs_format
 def test_an_application_is_warned_once_whichever_process_plans(tmp_path, monkeypatch):
     monkeypatch.setattr(datasource, "application_folder", lambda: tmp_path)
     with pytest.warns(UserWarning, match=IGNORED):
@@ -142,6 +148,7 @@ def test_a_folder_that_cannot_be_written_to_hides_no_warning(tmp_path):
     assert [mark(tmp_path, "said", "a") for _ in range(2)] == [True, False]
 
 
+@pytest.mark.needs_format
 @pytest.mark.parametrize("missing", ["kafka.bootstrap.servers", None])
 def test_one_error_of_the_format_names_all_that_is_wrong_with_options_and_columns(missing):
     options = {**OPTIONS, "kafka.lingers.ms": "5", "on.record.error": "never"}
@@ -155,11 +162,13 @@ def test_one_error_of_the_format_names_all_that_is_wrong_with_options_and_column
     assert ("kafka.bootstrap.servers is required" in str(raised.value)) is bool(missing)
 
 
+@pytest.mark.needs_format
 def test_columns_alone_are_an_error_of_the_schema():
     with pytest.raises(InvalidSchema, match=r"^column value .* is required but missing"):
         KafkaSink({**OPTIONS}).streamWriter(StructType([]), overwrite=False)
 
 
+@pytest.mark.needs_format
 def test_a_misspelt_topic_does_not_make_the_column_missing():
     options = {**OPTIONS, "topik": "t"}
     del options["topic"]
@@ -167,6 +176,7 @@ def test_a_misspelt_topic_does_not_make_the_column_missing():
         KafkaSink(options).streamWriter(VALUE, overwrite=False)
 
 
+@pytest.mark.needs_format
 def test_a_format_without_a_registry_does_not_hide_the_columns():
     with pytest.raises(InvalidOption) as raised:
         KafkaSink({**OPTIONS, "value.format": "avro"}).streamWriter(StructType([]), overwrite=False)
