@@ -48,10 +48,8 @@ class ClaimTiming:
     #: a claim that has made no progress for this long, or for that part, is taken over
     stalled_after_seconds: float = 15.0
     stalled_after_fraction: float = 0.25
-    #: when any partition but the first may claim
-    second_turn_fraction: float = 0.05
-    #: added to that, in proportion to the partition: when the last one may claim
-    last_turn_fraction: float = 0.1
+    #: how much earlier than the others partition 0 may claim
+    head_start_fraction: float = 0.05
     #: after the announcement of a claim, until those of others would be seen
     announcement_seconds: float = 1.0
     #: Brokers do not answer for an offset while a transaction that changes it is open (KIP-447).
@@ -60,9 +58,6 @@ class ClaimTiming:
 
 
 TIMING = ClaimTiming()
-# A task whose partition is beyond exactly.once.partitions claims a larger layout. That fences
-# nobody, and takes less time than this, so such tasks claim this far apart.
-_GROWTH_SECONDS = 0.25
 _END_SECONDS = 1.0
 _PAUSE_SECONDS = (0.05, 1.0)  # the first and the longest
 
@@ -105,11 +100,12 @@ class LedgerReader:
 
 
 class ClaimSchedule:
-    """When a task claims the layout: never while the claim of another one makes progress.
+    """When a task may claim the layout: never while the claim of another one makes progress.
 
-    A claim fences an earlier one that is open. The first partition of a stage claims immediately,
-    the next ones a little later, one after another. Who sees another's claim waits until that has
-    made no progress for ``stalled_after_seconds``, however long the claim takes.
+    A claim fences an earlier one that is open. Partition 0 has a head start, and so has a task
+    beyond ``exactly.once.partitions``, whose claim fences nobody. Who sees another's claim waits
+    until that has ended, or has made no progress for ``stalled_after_seconds``, however long it
+    takes.
     """
 
     def __init__(self, task: Task, ledger: Ledger, block_seconds: float, clock: Clock) -> None:
@@ -117,36 +113,31 @@ class ClaimSchedule:
         self._clock = clock
         self._seen: ClaimProgress | None = None
         wanted, _ = ledger.wanted_layout(task)
-        until_last = block_seconds * TIMING.last_turn_fraction
-        self._seconds_after_others = until_last * task.partition / task.partitions
-        if wanted.grown_by:
-            self._seconds_after_others = _GROWTH_SECONDS * (1 + task.partition - task.partitions)
-        self.stalled_after_seconds = min(
+        has_head_start = task.partition == 0 or bool(wanted.grown_by)
+        self._behind_seconds = 0.0 if has_head_start else block_seconds * TIMING.head_start_fraction
+        self._stalled_after_seconds = min(
             TIMING.stalled_after_seconds, TIMING.stalled_after_fraction * block_seconds
         )
-        until_second = block_seconds * TIMING.second_turn_fraction
-        is_first = task.partition == 0 or bool(wanted.grown_by)
-        self._at = clock() + (0.0 if is_first else until_second) + self._seconds_after_others
+        self._at = clock() + self._behind_seconds
 
     def observe(self, progress: ClaimProgress | None) -> bool:
         """Whether another claim of this micro-batch has made progress since the last look."""
-        is_present = progress is not None and progress.batch_id == self._task.batch_id
-        if not is_present or progress == self._seen:
+        if progress is None or progress.batch_id != self._task.batch_id or progress == self._seen:
             return False
         self._seen = progress
-        if progress is not None and progress.has_ended:  # and its layout does not suit this task
-            self._at = min(self._at, self._clock() + self._seconds_after_others)
+        if progress.has_ended:
+            self._at = self._clock() + self._behind_seconds
         else:
             self.wait_for_another()
         return True
 
     def wait_for_another(self) -> None:
         """Another claim is at work."""
-        self._at = self._clock() + self.stalled_after_seconds + self._seconds_after_others
+        self._at = self._clock() + self._stalled_after_seconds + self._behind_seconds
 
     @property
     def seconds_left(self) -> float:
-        """The time until it is this task's turn."""
+        """The time until this task may claim."""
         return max(0.0, self._at - self._clock())
 
 
@@ -188,7 +179,7 @@ class LayoutClaim:
         self._options, self._settings, self._prefix = options, settings, prefix
         self._task, self._reader, self._progress, self._clock = task, reader, progress, clock
         self._own = ClaimProgress(task.batch_id, f"{task.partition} {uuid4()}", 0)
-        self._turn: ClaimSchedule | None = None
+        self._schedule: ClaimSchedule | None = None
 
     def complete(self, ledger: Ledger) -> bool:
         """Claim, or wait while another task does. Then read the ledger again.
@@ -200,13 +191,14 @@ class LayoutClaim:
         raises.
         """
         seconds = self._options.producer.budget.metadata_seconds
-        self._turn = self._turn or ClaimSchedule(self._task, ledger, seconds, self._clock)
-        if not self._await_turn(ledger, self._turn):
+        schedule = self._schedule or ClaimSchedule(self._task, ledger, seconds, self._clock)
+        self._schedule = schedule
+        if not self._wait_to_claim(ledger, schedule):
             return True
         try:
             self._claim()
         except TransactionFenced:
-            self._turn.wait_for_another()
+            schedule.wait_for_another()
             return False
         except BaseException:
             self._end()
@@ -218,24 +210,25 @@ class LayoutClaim:
         """The time for one step: a claim that makes progress may take longer in all."""
         return ledger_wait(self._options, f"{self._task}: {purpose}", self._clock)
 
-    def _await_turn(self, ledger: Ledger, turn: ClaimSchedule) -> bool:
+    def _wait_to_claim(self, ledger: Ledger, schedule: ClaimSchedule) -> bool:
         """False: the layout, with the rest of the ledger, needs no claim any more."""
         pause, longest_pause = _PAUSE_SECONDS
         purpose = "waiting until another task has changed the number of partitions"
         wait = self._wait(purpose)
         while True:
-            if turn.observe(self._others_progress(wait)):
+            if schedule.observe(self._others_progress(wait)):
                 wait = self._wait(purpose)
-            if turn.seconds_left == 0.0:
-                if self._announce(turn, wait):
-                    return True
-                continue
+            # Read after the progress: a claim that has ended by then may have been the right one.
             layout = self._reader.read_layout_or_assume_claim(wait)
             if replace(ledger, layout=layout).decide(self._task) is not Decision.CLAIM:
                 return False
+            if schedule.seconds_left == 0.0:
+                if self._announce(schedule, wait):
+                    return True
+                continue
             if wait.deadline.expired:
                 raise wait.error(ErrorCode.TIMED_OUT)
-            wait.pause(min(pause, turn.seconds_left))
+            wait.pause(min(pause, schedule.seconds_left))
             pause = min(1.5 * pause, longest_pause)
 
     def _others_progress(self, wait: BrokerWait) -> ClaimProgress | None:
@@ -243,7 +236,7 @@ class LayoutClaim:
         is_own = progress is not None and progress.claim == self._own.claim
         return None if is_own else progress
 
-    def _announce(self, turn: ClaimSchedule, wait: BrokerWait) -> bool:
+    def _announce(self, schedule: ClaimSchedule, wait: BrokerWait) -> bool:
         """Whether this task may claim, because no other has announced a claim after it."""
         began = self._clock()
         self._step(wait)
@@ -252,7 +245,7 @@ class LayoutClaim:
         # Another task may have begun its announcement while this one was written. It may take as
         # long again.
         wait.pause(TIMING.announcement_seconds + 2 * (self._clock() - began))
-        return not turn.observe(self._others_progress(wait))
+        return not schedule.observe(self._others_progress(wait))
 
     def _step(self, wait: BrokerWait) -> None:
         self._own = replace(self._own, steps=self._own.steps + 1)

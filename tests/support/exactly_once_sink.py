@@ -34,8 +34,7 @@ def shorten_claims(monkeypatch):
     """For tests in which the first task of a stage is often not the first to run."""
     timing = claim.ClaimTiming(
         stalled_after_seconds=2.0,
-        second_turn_fraction=0.005,
-        last_turn_fraction=0.001,
+        head_start_fraction=0.005,
         announcement_seconds=0.1,
         open_claim_seconds=0.3,
     )

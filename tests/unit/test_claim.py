@@ -16,6 +16,7 @@ from spark_kafka_sink.errors import DeadlineExceeded, TransactionFenced
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.transactions import claim
 from spark_kafka_sink.transactions.claim import (
+    ClaimSchedule,
     LayoutClaim,
     LedgerReader,
     ledger_reader,
@@ -105,7 +106,7 @@ def test_a_claim_waits_until_it_knows_the_former_layout(reader, offsets, wait, c
         reader.read(wait)
 
 
-# --- turns, on a clock that moves when all tasks wait ---------------------------------------------
+# --- many tasks, on a clock that moves when all of them wait --------------------------------------
 
 
 class Died(BaseException):
@@ -125,6 +126,7 @@ class Simulation:
         self.offsets = {"p.driver": BatchMarker(4, former).to_offset()}
         self.owner = self.open_claim = None
         self.settled, self.fenced = [], []
+        self.claims = 0
         self.dead = set()
         self._waiting = []
         self._numbers = itertools.count()
@@ -143,13 +145,18 @@ class Simulation:
         if threading.current_thread().name in self.dead:
             raise Died
 
-    def run(self, starts, until=float("inf")):
-        """The tasks begin at these seconds, and end when they have found the layout."""
+    def run(self, starts, until=float("inf"), option=None):
+        """The tasks begin at these seconds, and end when they have found a layout that suits them.
+
+        ``option``: ``exactly.once.partitions``, if not the number of tasks.
+        """
+        tasks = [
+            Task(5, partition, option or len(starts), stage="a stage")
+            for partition in range(len(starts))
+        ]
         threads = [
-            threading.Thread(
-                target=self._task, args=(at, Task(5, partition, len(starts))), daemon=True
-            )
-            for partition, at in enumerate(starts)
+            threading.Thread(target=self._task, args=(at, task), daemon=True)
+            for at, task in zip(starts, tasks, strict=True)
         ]
         for partition, thread in enumerate(threads):
             thread.name = f"task {partition}"
@@ -174,17 +181,18 @@ class Simulation:
             progress = self.offset(None, "t", "p.claim")
             arguments = OPTIONS, OPTIONS.exactly_once, "p", task, reader, progress, self
             layout_claim = LayoutClaim(*arguments)
-            while not layout_claim.complete(
-                reader.read_or_assume_claim(ledger_wait(OPTIONS, "looking", self))
-            ):
-                pass
+            while (ledger := self._look(reader)).decide(task) is Decision.CLAIM:
+                layout_claim.complete(ledger)
         except Died:
             pass
         else:
-            assert self.offsets["p.layout"] == Layout(5, task.partitions).to_offset()
+            assert ledger.decide(task) is Decision.SEND
             self.settled.append(self.now)
         finally:
             self._all_wait.set()
+
+    def _look(self, reader):
+        return reader.read_or_assume_claim(ledger_wait(OPTIONS, "looking", self))
 
     def kill(self, partition, at):
         def die():
@@ -227,6 +235,7 @@ class Simulation:
             pending = None
 
             def initialize(self, *_):
+                simulation.claims += 1
                 simulation.sleep(6 * simulation.answer_seconds + 0.03)
                 claiming, simulation.owner, simulation.open_claim = (
                     simulation.open_claim,
@@ -295,7 +304,7 @@ SIZES = [(2, 0.001, 0.03), (200, 0.05, 0.12), (200, 0.5, 0.3), (10_000, 0.001, 0
     [[0.0] * 12, [1.0 * partition for partition in range(12)], [30.0, *[0.0] * 11]],
     ids=["at once", "one after another", "the first one late"],
 )
-def test_a_claim_that_works_is_never_fenced_by_the_next_in_line(simulate, size, starts):
+def test_a_claim_that_works_is_never_fenced_by_a_task_that_waits(simulate, size, starts):
     simulation = simulate(*size)
     simulation.run(starts)
     assert simulation.fenced == []
@@ -313,14 +322,28 @@ def test_a_claim_that_died_is_taken_over(simulate, size, dies_at):
     former, _, seconds_per_former = size
     assert simulation.fenced == []
     assert len(simulation.settled) >= 11
-    assert max(simulation.settled) <= dies_at + former * seconds_per_former + 45.0
+    assert max(simulation.settled) <= dies_at + former * seconds_per_former + 50.0
 
 
-def test_two_hundred_tasks_need_one_claim(simulate):
+@pytest.mark.parametrize(("first_at", "claimed_by"), [(0.0, 6.0), (30.0, 10.0)])
+def test_two_hundred_tasks_need_one_claim(simulate, first_at, claimed_by):
     simulation = simulate(100, 0.01, 0.05)
-    simulation.run([0.05 * (partition % 7) for partition in range(200)])
+    simulation.run([first_at, *(0.05 * (partition % 7) for partition in range(1, 200))])
+    assert simulation.claims == 1
+    assert min(simulation.settled) <= claimed_by
+    assert max(simulation.settled) <= 31.0
+
+
+@pytest.mark.parametrize(("former", "option", "seconds"), [(1, 1, 5.0), (200, 2, 45.0)])
+def test_twelve_tasks_that_are_more_than_the_option_says_need_few_claims(
+    simulate, former, option, seconds
+):
+    """Each of those beyond it could claim a layout that is larger by one."""
+    simulation = simulate(former, 0.05, 0.12)
+    simulation.run([0.0] * 12, option=option)
     assert simulation.fenced == []
-    assert max(simulation.settled) <= 30.0
+    assert len(simulation.settled) == 12
+    assert max(simulation.settled) <= seconds
 
 
 @pytest.mark.parametrize("partition", [1, 150])
@@ -333,15 +356,28 @@ def test_a_stage_of_which_only_some_tasks_run_begins_soon(simulate, partition):
     assert min(simulation.settled) <= 25.0
 
 
-def test_the_simulation_notices_that_a_working_claim_is_fenced(simulate, monkeypatch):
-    monkeypatch.setattr(claim.ClaimSchedule, "observe", lambda *_: False)
+def announce_only(layout_claim, wait, step=LayoutClaim._step):
+    """A claim that does not say later how far it is."""
+    if layout_claim._own.steps == 0:
+        step(layout_claim, wait)
+
+
+@pytest.mark.parametrize(
+    ("owner", "part", "mutant"),
+    [(ClaimSchedule, "observe", lambda *_: False), (LayoutClaim, "_step", announce_only)],
+)
+def test_the_simulation_notices_that_a_working_claim_is_fenced(
+    simulate, monkeypatch, owner, part, mutant
+):
+    monkeypatch.setattr(owner, part, mutant)
     simulation = simulate(200, 0.05, 0.12)
-    simulation.run([0.0] * 12, until=30.0)
+    simulation.run([0.0] * 12, until=60.0)
     assert simulation.fenced
+    assert simulation.settled == []
 
 
 def test_a_task_does_not_wait_for_ever_for_a_claim_that_never_ends(simulate):
-    """Its layout is never known, and its progress stands still: the task claims itself."""
+    """Its layout is never known, and it makes no progress: the task claims itself."""
     simulation = simulate(2, 0.001, 0.03)
     simulation.offsets["p.claim"] = ClaimProgress(5, "dead", 3).to_offset()
     simulation.run([0.0])

@@ -71,7 +71,6 @@ CONSTANTS = [
     ("transactions.offset_calls:_FREE_SECONDS", 1, "transactions.offset_calls:_ACCESS_SECONDS"),
     ("transactions.offset_calls:_ACCESS_SECONDS", 2, "close.timeout.ms"),
     ("transactions.claim:_END_SECONDS", 1, "close.timeout.ms"),
-    ("transactions.claim:_GROWTH_SECONDS", 1, "kafka.max.block.ms"),
     (
         "transactions.claim:TIMING.announcement_seconds",
         1,
