@@ -1,4 +1,4 @@
-"""[task] Claims a micro-batch's layout, its number of Spark partitions, before any record."""
+"""[task] Claims a micro-batch's layout, its number of Spark partitions, before records are sent."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ from spark_kafka_sink.transactions.transaction import Transaction, fence
 
 @dataclass(frozen=True)
 class ClaimTiming:
-    """How long tasks wait for each other. ``_part``: fractions of a task's ledger budget."""
+    """How long tasks wait for each other. ``_fraction``: of ``kafka.max.block.ms``."""
 
-    #: a claim that has made no progress for this long, or for that part, is taken over
+    #: a claim that has made no progress for this long, or for the fraction if that is shorter, is
+    #: taken over
     stalled_after_seconds: float = 15.0
     stalled_after_fraction: float = 0.25
     #: how much earlier than the others partition 0 may claim
@@ -103,9 +104,9 @@ class ClaimSchedule:
     """When a task may claim the layout: never while the claim of another one makes progress.
 
     A claim fences an earlier one that is open. Partition 0 has a head start, and so has a task
-    beyond ``exactly.once.partitions``, whose claim fences nobody. Who sees another's claim waits
-    until that has ended, or has made no progress for ``stalled_after_seconds``, however long it
-    takes.
+    beyond ``exactly.once.partitions``, whose claim fences nobody. A task that sees another's claim
+    waits until that has ended, or has made no progress for ``stalled_after_seconds``, however long
+    it takes.
     """
 
     def __init__(self, task: Task, ledger: Ledger, block_seconds: float, clock: Clock) -> None:
@@ -181,23 +182,24 @@ class LayoutClaim:
         self._own = ClaimProgress(task.batch_id, f"{task.partition} {uuid4()}", 0)
         self._schedule: ClaimSchedule | None = None
 
-    def complete(self, ledger: Ledger) -> bool:
+    def claim_or_wait(self, ledger: Ledger) -> bool:
         """Claim, or wait while another task does. Then read the ledger again.
 
-        True: it does not decide on CLAIM any more. False: another claim has fenced this one; call
-        again if it still does.
+        True: the layout is settled, by this task or another one. False: another claim has fenced
+        this one; call again if the ledger still decides on CLAIM.
 
         Raises LedgerAhead, LedgerLost, PartitionsChanged, DeadlineExceeded, and what Transaction
         raises.
         """
-        seconds = self._options.producer.budget.metadata_seconds
-        schedule = self._schedule or ClaimSchedule(self._task, ledger, seconds, self._clock)
+        block_seconds = self._options.producer.budget.metadata_seconds
+        schedule = self._schedule or ClaimSchedule(self._task, ledger, block_seconds, self._clock)
         self._schedule = schedule
         if not self._wait_to_claim(ledger, schedule):
             return True
         try:
             self._claim()
         except TransactionFenced:
+            # Its end would replace the progress of the other claim, so it is not written.
             schedule.wait_for_another()
             return False
         except BaseException:
@@ -206,7 +208,7 @@ class LayoutClaim:
         self._end()
         return True
 
-    def _wait(self, purpose: str) -> BrokerWait:
+    def _step_wait(self, purpose: str) -> BrokerWait:
         """The time for one step: a claim that makes progress may take longer in all."""
         return ledger_wait(self._options, f"{self._task}: {purpose}", self._clock)
 
@@ -214,16 +216,16 @@ class LayoutClaim:
         """False: the layout, with the rest of the ledger, needs no claim any more."""
         pause, longest_pause = _PAUSE_SECONDS
         purpose = "waiting until another task has changed the number of partitions"
-        wait = self._wait(purpose)
+        wait = self._step_wait(purpose)
         while True:
             if schedule.observe(self._others_progress(wait)):
-                wait = self._wait(purpose)
+                wait = self._step_wait(purpose)
             # Read after the progress: a claim that has ended by then may have been the right one.
             layout = self._reader.read_layout_or_assume_claim(wait)
             if replace(ledger, layout=layout).decide(self._task) is not Decision.CLAIM:
                 return False
             if schedule.seconds_left == 0.0:
-                if self._announce(schedule, wait):
+                if self._announce_and_check(schedule, wait):
                     return True
                 continue
             if wait.deadline.expired:
@@ -236,10 +238,10 @@ class LayoutClaim:
         is_own = progress is not None and progress.claim == self._own.claim
         return None if is_own else progress
 
-    def _announce(self, schedule: ClaimSchedule, wait: BrokerWait) -> bool:
+    def _announce_and_check(self, schedule: ClaimSchedule, wait: BrokerWait) -> bool:
         """Whether this task may claim, because no other has announced a claim after it."""
         began = self._clock()
-        self._step(wait)
+        self._report_progress(wait)
         if self._task.partition == 0:
             return True  # the others wait for it
         # Another task may have begun its announcement while this one was written. It may take as
@@ -247,7 +249,7 @@ class LayoutClaim:
         wait.pause(TIMING.announcement_seconds + 2 * (self._clock() - began))
         return not schedule.observe(self._others_progress(wait))
 
-    def _step(self, wait: BrokerWait) -> None:
+    def _report_progress(self, wait: BrokerWait) -> None:
         self._own = replace(self._own, steps=self._own.steps + 1)
         self._progress.write(self._own.to_offset(), wait)
 
@@ -259,7 +261,7 @@ class LayoutClaim:
         """
         group, topic = layout_group(self._prefix), self._settings.ledger_topic
         options, timeout_ms = self._options.producer, self._settings.transaction_timeout_ms
-        wait = self._wait("changing the number of partitions")
+        wait = self._step_wait("changing the number of partitions")
         transaction = Transaction(options, group, timeout_ms)
         try:
             transaction.initialize([topic], wait)
@@ -273,24 +275,25 @@ class LayoutClaim:
             # A task of the previous count initializes its id before it reads the layout, and that
             # read waits for the end of this transaction. So its id exists and is fenced below, or
             # it reads the new count.
-            transaction.send_offset(group, topic, wanted.to_offset(), self._wait(purpose))
+            transaction.send_offset(group, topic, wanted.to_offset(), self._step_wait(purpose))
             ids = [
                 commit_entry_group(self._prefix, partition)
                 for partition in range(previous_partition_count)
             ]
             parts = [ids[i : i + CLIENTS_AT_ONCE] for i in range(0, len(ids), CLIENTS_AT_ONCE)]
+            # All are fenced before any entry is read: a task commits its entry until it is fenced.
             for part in parts:
-                self._step(self._wait(purpose))
-                fence(options, part, timeout_ms, [topic], self._wait(purpose))
+                self._report_progress(self._step_wait(purpose))
+                fence(options, part, timeout_ms, [topic], self._step_wait(purpose))
                 transaction.check_age()
             entries: list[CommitEntry] = []
             for part in parts:
-                self._step(self._wait(purpose))
-                entries += _entries(self._options, topic, part, self._wait(purpose))
+                self._report_progress(self._step_wait(purpose))
+                entries += _entries(self._options, topic, part, self._step_wait(purpose))
             claimed = claimed_layout(wanted, previous_partition_count, entries)
             if claimed != wanted:
-                transaction.send_offset(group, topic, claimed.to_offset(), self._wait(purpose))
-            transaction.commit(self._wait(purpose))
+                transaction.send_offset(group, topic, claimed.to_offset(), self._step_wait(purpose))
+            transaction.commit(self._step_wait(purpose))
         finally:
             transaction.close()
 
@@ -298,7 +301,7 @@ class LayoutClaim:
         """Tell the others not to wait for this claim; if that fails, they wait a little longer."""
         ended = replace(self._own, has_ended=True)
         with suppress(KafkaSinkError):
-            self._progress.write(ended.to_offset(), self._wait("").capped(_END_SECONDS))
+            self._progress.write(ended.to_offset(), self._step_wait("").capped(_END_SECONDS))
 
 
 @contextmanager

@@ -118,7 +118,7 @@ def _begin(
                 continue
             if claim is None:
                 claim = stack.enter_context(layout_claim(options, settings, prefix, task, reader))
-            begins_after_claim = claim.complete(ledger)
+            begins_after_claim = claim.claim_or_wait(ledger)
 
 
 class PartitionTransaction:

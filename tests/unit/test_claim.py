@@ -182,7 +182,7 @@ class Simulation:
             arguments = OPTIONS, OPTIONS.exactly_once, "p", task, reader, progress, self
             layout_claim = LayoutClaim(*arguments)
             while (ledger := self._look(reader)).decide(task) is Decision.CLAIM:
-                layout_claim.complete(ledger)
+                layout_claim.claim_or_wait(ledger)
         except Died:
             pass
         else:
@@ -356,7 +356,7 @@ def test_a_stage_of_which_only_some_tasks_run_begins_soon(simulate, partition):
     assert min(simulation.settled) <= 25.0
 
 
-def announce_only(layout_claim, wait, step=LayoutClaim._step):
+def announce_only(layout_claim, wait, step=LayoutClaim._report_progress):
     """A claim that does not say later how far it is."""
     if layout_claim._own.steps == 0:
         step(layout_claim, wait)
@@ -364,7 +364,10 @@ def announce_only(layout_claim, wait, step=LayoutClaim._step):
 
 @pytest.mark.parametrize(
     ("owner", "part", "mutant"),
-    [(ClaimSchedule, "observe", lambda *_: False), (LayoutClaim, "_step", announce_only)],
+    [
+        (ClaimSchedule, "observe", lambda *_: False),
+        (LayoutClaim, "_report_progress", announce_only),
+    ],
 )
 def test_the_simulation_notices_that_a_working_claim_is_fenced(
     simulate, monkeypatch, owner, part, mutant
