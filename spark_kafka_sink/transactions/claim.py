@@ -185,8 +185,9 @@ class LayoutClaim:
     def claim_or_wait(self, ledger: Ledger) -> bool:
         """Claim, or wait while another task does. Then read the ledger again.
 
-        True: the layout is settled, by this task or another one. False: another claim has fenced
-        this one; call again if the ledger still decides on CLAIM.
+        True: the layout is settled, by this task or another one. False: call again if the ledger
+        still decides on CLAIM, since another claim has fenced this one, or this one has only ended
+        an earlier one.
 
         Raises LedgerAhead, LedgerLost, PartitionsChanged, DeadlineExceeded, and what Transaction
         raises.
@@ -197,7 +198,7 @@ class LayoutClaim:
         if not self._wait_to_claim(ledger, schedule):
             return True
         try:
-            self._claim()
+            is_settled = self._claim()
         except TransactionFenced:
             # Its end would replace the progress of the other claim, so it is not written.
             schedule.wait_for_another()
@@ -206,7 +207,7 @@ class LayoutClaim:
             self._end()
             raise
         self._end()
-        return True
+        return is_settled
 
     def _step_wait(self, purpose: str) -> BrokerWait:
         """The time for one step: a claim that makes progress may take longer in all."""
@@ -253,11 +254,12 @@ class LayoutClaim:
         self._own = replace(self._own, steps=self._own.steps + 1)
         self._progress.write(self._own.to_offset(), wait)
 
-    def _claim(self) -> None:
+    def _claim(self) -> bool:
         """Claim the micro-batch for this task's partition count, unless another count is final.
 
         Tasks that send with another count are fenced. If one of them has committed, their count
-        becomes final instead. Raises TransactionFenced if another task claims meanwhile.
+        becomes final instead. Returns False if it could only end an earlier claim. Raises
+        TransactionFenced if another task claims meanwhile.
         """
         group, topic = layout_group(self._prefix), self._settings.ledger_topic
         options, timeout_ms = self._options.producer, self._settings.transaction_timeout_ms
@@ -266,9 +268,11 @@ class LayoutClaim:
         try:
             transaction.initialize([topic], wait)
             # The previous layout must be known, because its tasks are fenced below.
-            ledger = self._reader.read(wait)
+            ledger = self._read_or_end_lost_claim(transaction, wait)
+            if ledger is None:
+                return False
             if ledger.decide_or_raise(self._task, self._prefix) is not Decision.CLAIM:
-                return
+                return True
             wanted, previous_partition_count = ledger.wanted_layout(self._task)
             purpose = f"changing the number of partitions to {wanted.partitions}"
             transaction.begin()
@@ -294,8 +298,25 @@ class LayoutClaim:
             if claimed != wanted:
                 transaction.send_offset(group, topic, claimed.to_offset(), self._step_wait(purpose))
             transaction.commit(self._step_wait(purpose))
+            return True
         finally:
             transaction.close()
+
+    def _read_or_end_lost_claim(self, transaction: Transaction, wait: BrokerWait) -> Ledger | None:
+        """Read the ledger, for which no claim is open any more.
+
+        None: the layout has no stable offset all the same, because the brokers have lost the end of
+        an earlier claim. ``transaction`` is open then; its abort also ends that claim. Whether that
+        was committed or aborted does not matter: no task could read it.
+        """
+        try:
+            return self._reader.read(wait.capped(wait.deadline.remaining() / 2))
+        except DeadlineExceeded:
+            transaction.begin()
+            offset = Layout.claiming(self._task.batch_id).to_offset()
+            group, topic = layout_group(self._prefix), self._settings.ledger_topic
+            transaction.send_offset(group, topic, offset, wait)
+            return None
 
     def _end(self) -> None:
         """Tell the others not to wait for this claim; if that fails, they wait a little longer."""

@@ -125,6 +125,8 @@ class Simulation:
         self.answer_seconds, self.seconds_per_former = answer_seconds, seconds_per_former
         self.offsets = {"p.driver": BatchMarker(4, former).to_offset()}
         self.owner = self.open_claim = None
+        #: whether brokers have lost the end of an earlier claim
+        self.has_lost_end = False
         self.settled, self.fenced = [], []
         self.claims = 0
         self.dead = set()
@@ -215,7 +217,7 @@ class Simulation:
 
             def read(self, wait):
                 simulation.sleep(simulation.answer_seconds)
-                while group == "p.layout" and simulation.open_claim is not None:
+                while group == "p.layout" and (simulation.open_claim or simulation.has_lost_end):
                     simulation.sleep(min(wait.deadline.remaining(), 0.5) or 0.5)
                     if wait.deadline.expired:
                         raise wait.error(ErrorCode.TIMED_OUT)
@@ -267,9 +269,13 @@ class Simulation:
                     raise TransactionFenced("")
 
             def close(self):
-                pass
+                simulation.abort(self)
 
         return FakeTransaction()
+
+    def abort(self, transaction):
+        if self.open_claim is transaction and transaction.name not in self.dead:
+            self.open_claim, self.has_lost_end = None, False
 
     def fence(self, _options, ids, *_):
         self.sleep(len(ids) * self.seconds_per_former / 2)
@@ -296,6 +302,16 @@ def simulate(monkeypatch):
 
 # Former partitions, seconds until an answer, seconds for a former partition: as measured.
 SIZES = [(2, 0.001, 0.03), (200, 0.05, 0.12), (200, 0.5, 0.3), (10_000, 0.001, 0.03)]
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_claim_whose_end_the_brokers_have_lost_is_ended_by_the_next_one(simulate, tasks):
+    """Initializing its id does not end it: for the coordinator of transactions, it has ended."""
+    simulation = simulate(2, 0.001, 0.03)
+    simulation.has_lost_end = True
+    simulation.run([0.0] * tasks)
+    assert len(simulation.settled) == tasks
+    assert not simulation.has_lost_end
 
 
 @pytest.mark.parametrize("size", SIZES)
