@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from spark_kafka_sink.librdkafka.events import Event
+from spark_kafka_sink.librdkafka.events import BrokerError, Event
 from spark_kafka_sink.librdkafka.messages import Rejection
 from spark_kafka_sink.records.partitioner import PartitionedRecords
 
@@ -45,6 +45,8 @@ class ProducerClient(Protocol):
     def paused(self, topic: str, partitions: Sequence[int]) -> AbstractContextManager[None]: ...
 
     def has_unreported(self, topic: str) -> bool: ...
+
+    def fatal_error(self) -> BrokerError | None: ...
 
     def describe_topics(self, topics: Sequence[str], timeout_seconds: float) -> None: ...
 

@@ -347,6 +347,8 @@ class Engine:
             self._fail(send, failed, self._too_large(send, failed, is_batch=is_batch))
 
     def _fail(self, send: Send, failed: FailedRecords, too_large: TooLarge | None = None) -> None:
+        if failed.code == ErrorCode.FATAL and (error := self._client.fatal_error()) is not None:
+            self._on_broker_error(error)  # its event may not have been read yet
         letters = self._dead_letters
         if letters is not None and letters.has_rejected_letters(send.topic, failed):
             send.dead_letter = send.dead_letter or letters.describe(self.sends.records(failed))

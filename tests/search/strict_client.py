@@ -161,6 +161,9 @@ class StrictClient:
         del timeout_seconds
         self.asked_configurations += topics
 
+    def fatal_error(self) -> None:
+        """None: nothing makes it unusable."""
+
     def has_unreported(self, topic: str) -> bool:
         return bool(self._unreported[topic])
 

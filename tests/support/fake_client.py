@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from spark_kafka_sink.librdkafka.events import Event
+from spark_kafka_sink.librdkafka.events import BrokerError, Event
 from spark_kafka_sink.librdkafka.messages import Rejection
 from spark_kafka_sink.records.partitioner import PartitionedRecords
 
@@ -24,6 +24,7 @@ class FakeClient:
         self.paused_records = 0
         self.rejects_all = False  # records of such a send, not only its first
         self.events: list[Event] = []
+        self.fatal: BrokerError | None = None
         self.tokens: list[tuple[str, int, str, Mapping[str, str]]] = []
         self.token_failures: list[str] = []
 
@@ -56,6 +57,9 @@ class FakeClient:
 
     def has_unreported(self, topic: str) -> bool:
         return bool(self.unreported[topic])
+
+    def fatal_error(self) -> BrokerError | None:
+        return self.fatal
 
     def describe_topic_configs(self, topics: Sequence[str], timeout_seconds: float) -> None:
         self.asked_configurations += topics

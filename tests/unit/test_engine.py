@@ -85,6 +85,17 @@ def test_a_record_that_the_client_rejects_fails_alone(engine):
     assert request.is_complete
 
 
+def test_a_fatal_error_of_the_client_is_named_before_its_event_is_read(engine):
+    text = "Failed to acquire idempotence PID: Broker: Cluster authorization failed"
+    engine.client.fatal = BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
+    engine.client.rejects[1] = ErrorCode.FATAL
+    rejected = send(engine)
+    engine.know("t")
+    error = str(engine.send_failure(rejected))
+    assert "Cluster authorization failed" in error
+    assert "IdempotentWrite" in error
+
+
 def test_the_first_request_opens_its_topics_so_that_the_client_requests_them_while_connecting(
     engine,
 ):
