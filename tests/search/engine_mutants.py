@@ -67,11 +67,6 @@ MUTANTS = {
         "if self._is_transactional:\n            return False",
         "if False:\n            return False",
     ),
-    "rejects records by limits of any age": Mutant(
-        _GATE,
-        "if is_by_topic and not self._topics.are_limits_recent(topic):",
-        "if False:",
-    ),
     "never checks what was left to the client": Mutant(
         _GATE,
         "return not self.is_checked or (partitions.count > 0 and self.is_unassigned)",
