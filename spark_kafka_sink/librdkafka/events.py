@@ -56,7 +56,7 @@ class FailedRecords:
 
     @property
     def is_by_client(self) -> bool:
-        """Whether the client rejected them, by a limit of its own, and no broker did."""
+        """Of rejected records: whether a limit of the client's own did it, and not a broker's."""
         return self.partition < 0
 
 

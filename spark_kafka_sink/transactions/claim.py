@@ -307,7 +307,7 @@ class LayoutClaim:
 
         None: the layout has no stable offset all the same, because the brokers have lost the end of
         an earlier claim. ``transaction`` is open then; its abort also ends that claim. Whether that
-        was committed or aborted does not matter: no task could read it.
+        was committed or aborted does not matter, because no task can have read it.
         """
         try:
             return self._reader.read(wait.capped(wait.deadline.remaining() / 2))

@@ -252,16 +252,22 @@ def test_a_rejected_batch_of_a_transaction_is_not_sent_again(transactional):
     assert request.too_large.is_batch
 
 
+def rejected_together(engine, *value_bytes, code):
+    """Sends of one record, which the client has put into one batch that brokers reject."""
+    engine.prefetch(["t"])
+    engine.answer(described())
+    sends = [engine.send_values("t", ["v" * size]) for size in value_bytes]
+    engine.client.positions.clear()
+    engine.client.unreported["t"] -= len(sends)
+    engine.answer(*(reported(s.send_id, 0, code, 1, (0,)) for s in sends))
+    return sends
+
+
 @pytest.mark.parametrize("code", [TOO_LARGE, ErrorCode.INVALID_TIMESTAMP])
 @pytest.mark.parametrize("answer", [limits(FORBIDDEN), limits(**{"max.message.bytes": "100000"})])
 def test_the_only_record_of_its_send_in_a_rejected_batch_is_sent_again_alone(engine, code, answer):
     """The client fills a batch with several sends."""
-    engine.prefetch(["t"])
-    engine.answer(described())
-    small, large = (engine.send_values("t", ["v" * size]) for size in (10_000, 95_000))
-    engine.client.positions.clear()
-    engine.client.unreported["t"] -= 2
-    engine.answer(*(reported(s.send_id, 0, code, 1, (0,)) for s in (small, large)))
+    small, large = rejected_together(engine, 10_000, 95_000, code=code)
     engine.answer(answer)
     assert sent(engine, small, large) == [[0], []]
     engine.report(small, [0])
@@ -273,12 +279,7 @@ def test_the_only_record_of_its_send_in_a_rejected_batch_is_sent_again_alone(eng
 
 def test_a_small_share_of_a_rejected_batch_does_not_keep_later_batches_small(engine):
     """Nobody may read the topic's limits, so only the batch that was rejected hints at them."""
-    engine.prefetch(["t"])
-    engine.answer(described())
-    small, large = (engine.send_values("t", ["v" * size]) for size in (100, 95_000))
-    engine.client.positions.clear()
-    engine.client.unreported["t"] -= 2
-    engine.answer(*(reported(s.send_id, 0, TOO_LARGE, 1, (0,)) for s in (small, large)))
+    small, large = rejected_together(engine, 100, 95_000, code=TOO_LARGE)
     engine.answer(limits(FORBIDDEN))
     engine.report(small, [0])
     engine.report(large, [0], TOO_LARGE)

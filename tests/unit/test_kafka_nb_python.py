@@ -171,20 +171,25 @@ def test_python_gets_its_arguments_its_input_its_variables_and_its_exit_code(env
     python = environment.bin / "python3"
     # A script's own variables would be exported if the environment had variables of their names.
     common = ("python", "bin", "self", "target", "entry", "rest", "kept", "zip", "answer")
-    given = {"PYTHONPATH": entries, **dict.fromkeys(common, "mine"), "EMPTY": "", "LINES": "a\nb"}
+    variables = {
+        "PYTHONPATH": entries,
+        **dict.fromkeys(common, "mine"),
+        "EMPTY": "",
+        "LINES": "a\nb",
+    }
     arguments = ["", "a b", " c ", "*", "$HOME", "'", '"', "\\", "two\nlines", "-c", "--", "é"]
     for start in (["-u", "-c", ECHO], ["-u", "-W", "error", "-c", ECHO]):
         expected = environment.run(*start, *arguments, program=python)
-        assert environment.run(*start, *arguments, env=given) == expected
+        assert environment.run(*start, *arguments, env=variables) == expected
     program = "import json, os; print(json.dumps(dict(os.environ)))"
     direct, through = (
-        json.loads(environment.run("-c", program, program=each, env=given))
-        for each in (python, environment.command)
+        json.loads(environment.run("-c", program, program=interpreter, env=variables))
+        for interpreter in (python, environment.command)
     )
     shells = dict.fromkeys(("PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"))
     assert through | shells == direct | shells
     program = "import sys; sys.exit(sys.stdin.read())"  # exec: so are its signals and open files
-    done = run([environment.command, "-c", program], input="two\nlines", env=given)
+    done = run([environment.command, "-c", program], input="two\nlines", env=variables)
     assert (done.returncode, done.stderr) == (1, "two\nlines\n")
 
 

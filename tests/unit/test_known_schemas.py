@@ -1,4 +1,4 @@
-"""Schemas that the registry has answered for: asked for once, and known in other processes."""
+"""A process requests a schema once, and other processes of the application know it too."""
 
 from __future__ import annotations
 
