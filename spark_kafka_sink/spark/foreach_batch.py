@@ -310,8 +310,8 @@ def _collect(frame: DataFrame) -> list[Row]:
     try:
         return frame.collect()
     except Exception as error:
-        if private_api.is_interruption(error):
-            raise InterruptedError(private_api.INTERRUPTION) from None
+        if interruption := private_api.interruption(error, frame.sparkSession):
+            raise interruption from None
         raise error from own_error(str(error))
 
 

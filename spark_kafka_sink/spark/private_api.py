@@ -173,9 +173,18 @@ def active(spark: SparkSession) -> Iterator[None]:
             jvm_class.clearActiveSession()
 
 
-def is_interruption(error: Exception) -> bool:
-    """Whether ``query.stop()`` has interrupted the call of Java that raised ``error``."""
-    return str(error).partition("\n\tat ")[0].endswith("java.lang.InterruptedException")
+def interruption(error: Exception, spark: SparkSession) -> InterruptedError | None:
+    """What Spark treats as the end of the query that runs here, if its end has raised ``error``.
+
+    ``query.stop()`` interrupts the query's thread and cancels its jobs; either may come first.
+    """
+    text = str(error).partition("\n\tat ")[0].rpartition("\n: ")[2]
+    if text == "java.lang.InterruptedException":
+        return InterruptedError(INTERRUPTION)
+    run = running_run(spark)
+    if run is not None and "cancelled" in text and run in text:
+        return InterruptedError(f"{INTERRUPTION}: {text}")
+    return None
 
 
 def running_query_id(context: SparkContext | TaskContext) -> str | None:

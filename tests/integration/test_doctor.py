@@ -80,7 +80,7 @@ WITH_ONE_BROKER = {"in_sync_replicas", "coordinators"}
 
 
 def not_passed(results, but_for=EXACTLY_ONCE):
-    """Names and outcomes of everything that did not pass, and was not left out."""
+    """Everything that did not pass, and was not left out, by name."""
     expected = {
         "columns",
         "dead_letter_topic",
@@ -90,7 +90,7 @@ def not_passed(results, but_for=EXACTLY_ONCE):
     }
     expected |= {*but_for, *WITH_ONE_BROKER}
     return {
-        name: result.outcome.value
+        name: f"{result.outcome.value}: {result.message}"
         for name, result in results.items()
         if result.outcome is not Outcome.PASSED and name not in expected
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import ExitStack
 
 import pytest
 from pyspark import java_gateway
@@ -51,7 +52,8 @@ def uncaught(spark):
 
     class Handler:
         def uncaughtException(self, thread, error):  # noqa: N802 - Java's name
-            errors.append(error.toString())
+            frames = [frame.toString() for frame in list(error.getStackTrace())[:5]]
+            errors.append((thread.getName(), error.toString(), frames))
 
         class Java:
             implements = ("java.lang.Thread$UncaughtExceptionHandler",)
@@ -64,35 +66,57 @@ def uncaught(spark):
     thread.setDefaultUncaughtExceptionHandler(before)
 
 
+@pytest.fixture
+def start_waiting(spark, kafka, own_topics, tmp_path):
+    """Start a query by that way, whose micro-batch waits for a broker until the test ends."""
+    with ExitStack() as stack:
+
+        def start(way):
+            options = {
+                "kafka.bootstrap.servers": kafka.bootstrap_servers,
+                "topic": own_topics.create(),
+                "close.timeout.ms": "120000",
+            }
+            stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).load()
+            writer = direct(stream.selectExpr("string(value) as value").writeStream, way, options)
+            query = writer.option("checkpointLocation", str(tmp_path)).start()
+            stack.callback(query.stop)
+            wait_until(lambda: len(query.recentProgress) > 0, 60)
+            stack.enter_context(suspended(kafka.pids[0]))
+            active_jobs = spark.sparkContext.statusTracker().getActiveJobsIds
+            wait_until(active_jobs, 30)
+            active = active_jobs()
+            # The same job a while later: it waits for the broker.
+            wait_until(lambda: time.sleep(1.5) or active_jobs() == active, 30)
+            return query
+
+        yield start
+
+
 @pytest.mark.parametrize("way", ["format", "foreach_batch"])
 def test_stopping_a_query_that_waits_for_a_broker_takes_no_longer_than_four_seconds(
-    spark, kafka, own_topics, tmp_path, way, uncaught
+    spark, start_waiting, way, uncaught
 ):
-    options = {
-        "kafka.bootstrap.servers": kafka.bootstrap_servers,
-        "topic": own_topics.create(),
-        "close.timeout.ms": "120000",
-    }
-    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).load()
-    writer = stream.selectExpr("string(value) as value").writeStream
-    writer = direct(writer, way, options)
-    query = writer.option("checkpointLocation", str(tmp_path)).start()
-    tracker = spark.sparkContext.statusTracker()
-    try:
-        wait_until(lambda: len(query.recentProgress) > 0, 60)
-        with suspended(kafka.pids[0]):
-            wait_until(tracker.getActiveJobsIds, 30)
-            active = tracker.getActiveJobsIds()
-            # The same job a while later: it waits for the broker.
-            wait_until(lambda: time.sleep(1.5) or tracker.getActiveJobsIds() == active, 30)
-            started = time.monotonic()
-            query.stop()
-            wait_until(lambda: not tracker.getActiveJobsIds(), 10)
-            assert time.monotonic() - started < 4
-    finally:
-        query.stop()
+    query = start_waiting(way)
+    started = time.monotonic()
+    query.stop()
+    wait_until(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds(), 10)
+    assert time.monotonic() - started < 4
     assert query.exception() is None
     assert uncaught == []
+
+
+def test_jobs_that_end_before_their_querys_thread_end_it_without_an_error_too(spark, start_waiting):
+    """query.stop() cancels them and interrupts the thread, in either order."""
+    query = start_waiting("foreach_batch")
+    spark.sparkContext.cancelJobGroup(str(query.runId))
+    with pytest.raises(Exception, match=r"InterruptedException: .*cancelled") as raised:
+        query.awaitTermination(30)
+    assert len(str(raised.value)) < 3000
+    error = query._jsq.exception().get().cause()
+    streaming = spark._jvm.org.apache.spark.sql.execution.streaming.runtime
+    is_interruption = streaming.StreamExecution.isInterruptionException
+    assert is_interruption(error, spark._jsc.sc())
 
 
 def test_a_missing_topic_fails_on_the_driver_where_brokers_create_none(spark, kafka):

@@ -101,10 +101,12 @@ class Topics:
         replicas: int = 1,
         name: str = "",
     ) -> str:
+        """Wait until a broker knows it: the controller answers before."""
         name = name or self.new_name()
         keep = {"retention.ms": "-1"}  # retention goes by the records' timestamps
         topic = NewTopic(name, partitions, replicas, config=keep | (config or {}))
         self._admin.create_topics([topic], operation_timeout=_SECONDS)[name].result(_SECONDS)
+        self._metadata(name, Deadline(self._patience_seconds))
         return name
 
     def add_partitions(self, topic: str, total: int) -> None:

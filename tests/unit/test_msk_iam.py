@@ -6,6 +6,7 @@ import base64
 import json
 import sys
 import types
+import uuid
 
 import pytest
 
@@ -209,8 +210,17 @@ def test_a_token_is_signed_and_its_expiry_is_read_from_it(signer, options, call)
     assert signer == [call]
 
 
+@pytest.fixture
+def login():
+    """Of a cluster that no other test in this process has a token of."""
+    region = f"eu-test-{uuid.uuid4().hex}"
+    return translated(**{"bootstrap.servers": SERVERS.replace("eu-west-1", region)})
+
+
 @pytest.mark.parametrize("is_installed", [True, False])
-def test_a_token_that_cannot_be_made_is_a_failure_of_the_mechanism(monkeypatch, is_installed):
+def test_a_token_that_cannot_be_made_is_a_failure_of_the_mechanism(
+    monkeypatch, login, is_installed
+):
     def sign(region):
         return None.access_key  # as the signer does if the SDK has no credentials
 
@@ -220,16 +230,16 @@ def test_a_token_that_cannot_be_made_is_a_failure_of_the_mechanism(monkeypatch, 
     with pytest.raises(
         AuthenticationFailed, match=r"^kafka\.sasl\.mechanism=AWS_MSK_IAM raised "
     ) as e:
-        shared_token(translated())
+        shared_token(login)
     problem = str(e.value)
     missing = "pip install 'spark-kafka-sink[msk-iam]'"
     assert ("there are no AWS credentials" if is_installed else missing) in problem
 
 
-def test_an_error_of_the_signer_that_is_not_about_credentials_keeps_its_text(monkeypatch):
+def test_an_error_of_the_signer_that_is_not_about_credentials_keeps_its_text(monkeypatch, login):
     signer = types.SimpleNamespace(generate_auth_token=lambda region: sys.no_such_name)
     module = types.SimpleNamespace(MSKAuthTokenProvider=signer)
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", module)
     expected = "raised AttributeError: module 'sys' has no attribute 'no_such_name'"
     with pytest.raises(AuthenticationFailed, match=expected):
-        shared_token(translated())
+        shared_token(login)
