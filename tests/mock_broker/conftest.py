@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -15,10 +16,13 @@ from resolver import Resolver
 from spark_kafka_sink.config.added_settings import producer_settings
 from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
+from spark_kafka_sink.driver import preflight
+from spark_kafka_sink.librdkafka.group_offsets import GroupClient
 from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.columns import RecordColumns
+from spark_kafka_sink.transactions import offset_calls
 
 NO_SETTINGS: Mapping[str, str] = {}
 DEFAULT_BUDGET = BlockBudget(60_000, True, 60_000)
@@ -44,6 +48,30 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
     resolver = Resolver()
     resolver.install(monkeypatch)
     return resolver
+
+
+@pytest.fixture
+def new_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Forgets what preflight has checked, as a new Python process does."""
+
+    def forget() -> None:
+        monkeypatch.setattr(preflight, "_check", cache(preflight._check.__wrapped__))
+
+    forget()
+    return forget
+
+
+@pytest.fixture
+def group_clients(monkeypatch: pytest.MonkeyPatch) -> list[GroupClient]:
+    """The clients that were made to read and write offsets."""
+    made: list[GroupClient] = []
+
+    def new_client(*args: Any, **settings: Any) -> GroupClient:
+        made.append(GroupClient(*args, **settings))
+        return made[-1]
+
+    monkeypatch.setattr(offset_calls, "GroupClient", new_client)
+    return made
 
 
 @pytest.fixture

@@ -161,15 +161,12 @@ def test_the_offsets_of_many_groups(settings):
     }
 
 
-def test_a_reader_far_from_its_broker_keeps_its_client(settings, cluster, monkeypatch):
+def test_a_reader_far_from_its_broker_keeps_its_client(settings, cluster, group_clients):
     """A new client would need as many round trips again."""
-    clients = []
-    connect = GroupOffset._connect
-    monkeypatch.setattr(GroupOffset, "_connect", lambda offset: clients.append(connect(offset)))
     cluster.set_round_trip(1, 400)
     with closing(GroupOffset(settings, "t", "p.0")) as offset:
         assert offset.read(wait()) is None
-    assert len(clients) == 1
+    assert len(group_clients) == 1
 
 
 def test_a_broker_that_hangs_is_asked_no_longer_than_it_is_the_coordinator():

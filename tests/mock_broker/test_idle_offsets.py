@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 from mock_cluster import OFFSET_FETCH, MockCluster
@@ -14,7 +14,7 @@ from waiting import wait_until
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
+from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset, GroupClient
 from spark_kafka_sink.transactions import offset_calls
 from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset, borrow_offset
 
@@ -26,18 +26,10 @@ def wait(seconds=60.0):
     return BrokerWait(Deadline(seconds), f"an.option, {seconds:g} s", "reading the ledger p")
 
 
-@pytest.fixture(autouse=True)
-def connected(monkeypatch):
-    """The clients that are made."""
-    made = []
-    connect = GroupOffset._connect
-
-    def count(offset):
-        connect(offset)
-        made.append(offset._client)
-
-    monkeypatch.setattr(GroupOffset, "_connect", count)
-    return made
+def is_closed(client):
+    with suppress(RuntimeError):
+        return not client.handle
+    return True
 
 
 def read(options, group="p.0", seconds=60.0):
@@ -51,24 +43,24 @@ def write(options, committed, group="p.0"):
         offset.write(committed, wait())
 
 
-def test_a_client_is_lent_again_and_asks_the_brokers_again(options, connected):
+def test_a_client_is_lent_again_and_asks_the_brokers_again(options, group_clients):
     made = options()
     assert read(made) is None
     write(made, FIRST)
     assert read(made) == FIRST
     write(made, SECOND)
     assert read(made) == SECOND
-    assert len(connected) == 1 + 2
+    assert len(group_clients) == 1 + 2
 
 
-def test_other_options_and_other_groups_have_clients_of_their_own(options, connected):
+def test_other_options_and_other_groups_have_clients_of_their_own(options, group_clients):
     for group in ("p.0", "p.1"):
         for client_id in ("a", "b"):
             read(options(kafka_client_id=client_id), group)
-    assert len(connected) == 4
+    assert len(group_clients) == 4
 
 
-def test_a_renewed_certificate_is_read_by_the_next_task(options, connected, tmp_path):
+def test_a_renewed_certificate_is_read_by_the_next_task(options, group_clients, tmp_path):
     path = tmp_path / "client.pem"
     path.write_text("first")
     made = options(kafka_https_ca_location=str(path))
@@ -77,20 +69,20 @@ def test_a_renewed_certificate_is_read_by_the_next_task(options, connected, tmp_
     path.write_text("renewed")
     read(made)
     read(made)
-    assert len(connected) == 2
+    assert len(group_clients) == 2
 
 
-def test_two_tasks_at_once_have_two_clients_and_one_is_kept(options, connected):
+def test_two_tasks_at_once_have_two_clients_and_one_is_kept(options, group_clients):
     made = options()
     with borrow_offset(made, "t", "p.0") as first, borrow_offset(made, "t", "p.0") as second:
         assert first.read(wait()) is second.read(wait()) is None
     with borrow_offset(made, "t", "p.0") as third:
         assert third is second
-    assert first._is_closed
-    assert len(connected) == 2
+    assert is_closed(group_clients[0])
+    assert len(group_clients) == 2
 
 
-def test_a_client_is_closed_if_its_task_fails(options, connected):
+def test_a_client_is_closed_if_its_task_fails(options, group_clients):
     def fail():
         with borrow_offset(options(), "t", "p.0"):
             raise KeyError
@@ -98,48 +90,48 @@ def test_a_client_is_closed_if_its_task_fails(options, connected):
     with pytest.raises(KeyError):
         fail()
     assert read(options()) is None
-    assert len(connected) == 2
+    assert len(group_clients) == 2
 
 
-def test_an_idle_client_is_closed_after_its_timeout_although_no_task_follows(options):
-    with borrow_offset(options(producer_cache_timeout="1ms"), "t", "p.0") as offset:
+def test_an_idle_client_is_closed_after_its_timeout_without_a_task(options, group_clients):
+    with borrow_offset(options(producer_cache_timeout="1ms"), "t", "p.0"):
         pass
-    wait_until(lambda: offset._is_closed, 20)
+    wait_until(lambda: is_closed(group_clients[0]), 20)
 
 
-def test_the_longest_idle_of_many_clients_are_closed(options, monkeypatch, connected):
+def test_the_longest_idle_of_many_clients_are_closed(options, monkeypatch, group_clients):
     monkeypatch.setattr(offset_calls, "_MAX_IDLE", 2)
     made = options()
     for group in ("p.0", "p.driver", "p.1", "p.driver", "p.2", "p.driver"):
         with borrow_offset(made, "t", group):
             pass
-    assert len(connected) == 4
+    assert len(group_clients) == 4
     with borrow_offset(made, "t", "p.1"):
-        assert len(connected) == 5
+        assert len(group_clients) == 5
 
 
-def test_fewer_are_kept_where_address_space_is_limited(options, monkeypatch, connected):
+def test_fewer_are_kept_where_address_space_is_limited(options, monkeypatch, group_clients):
     monkeypatch.setattr(offset_calls, "free_address_space", lambda: 1 << 30)
     made = options()
     for number in range(8):
         with borrow_offset(made, "t", f"p.{number}"):
             pass
     with borrow_offset(made, "t", "p.3"):
-        assert len(connected) == 9
+        assert len(group_clients) == 9
 
 
-def test_a_fork_has_clients_of_its_own(options, connected):
+def test_a_fork_has_clients_of_its_own(options, group_clients):
     made = options()
     read(made)
     child = os.fork()
     if child == 0:
-        os._exit(0 if read(made) is None and len(connected) == 2 else 1)
+        os._exit(0 if read(made) is None and len(group_clients) == 2 else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert read(made) is None
-    assert len(connected) == 1
+    assert len(group_clients) == 1
 
 
-def test_a_client_whose_coordinator_has_moved_finds_the_new_one(two_brokers, connected):
+def test_a_client_whose_coordinator_has_moved_finds_the_new_one(two_brokers):
     cluster, options = two_brokers
     write(options, FIRST)
     assert read(options) == FIRST
@@ -147,16 +139,14 @@ def test_a_client_whose_coordinator_has_moved_finds_the_new_one(two_brokers, con
     assert read(options) == FIRST
 
 
-def test_an_idle_client_whose_coordinator_hangs_is_replaced_after_its_first_request(
-    two_brokers, connected
-):
+def test_an_idle_client_is_replaced_if_its_coordinator_hangs(two_brokers, group_clients):
     """A new client may find another one, and a task has only ``kafka.max.block.ms``."""
     cluster, options = two_brokers
     assert read(options) is None
     cluster.set_round_trip(1, 600_000)
     with pytest.raises(DeadlineExceeded):
         read(options, seconds=2)
-    assert len(connected) == 2
+    assert len(group_clients) == 2
     cluster.set_coordinator("p.0", 2)
     assert read(options) is None
 
@@ -190,29 +180,23 @@ def test_an_idle_client_that_gets_an_error_is_replaced(cluster, options, codes):
     assert read(options()) == FIRST
 
 
-def test_a_client_whose_connection_was_closed_for_being_idle_connects_again(options, connected):
+def test_a_client_whose_connection_was_closed_for_being_idle_connects_again(options, group_clients):
     made = options(kafka_connections_max_idle_ms="1000")
     assert read(made) is None
     time.sleep(2.5)
     write(made, FIRST)
     assert read(made) == FIRST
-    assert len(connected) == 2
+    assert len(group_clients) == 2
 
 
-def test_events_of_an_idle_client_are_read(options):
+def test_events_of_an_idle_client_are_read_but_not_while_a_task_uses_it(options, monkeypatch):
     """It may need a token, and librdkafka keeps events without any bound."""
+    polled = threading.Event()
     with borrow_offset(options(), "t", "p.0") as offset:
-        pass
-    handled = threading.Event()
-    offset._handle_events = handled.set
-    assert handled.wait(20)
-
-
-def test_events_are_not_read_while_a_task_uses_the_client(options):
-    with borrow_offset(options(), "t", "p.0") as offset:
-        offset._handle_events = pytest.fail
+        monkeypatch.setattr(GroupClient, "poll", lambda *_: polled.set() or iter(()))
         offset.read_events()
-        del offset._handle_events
+        assert not polled.is_set()
+    assert polled.wait(20)
 
 
 @pytest.fixture

@@ -66,18 +66,17 @@ def half_dead(options, cluster, resolver):
 
 
 @pytest.fixture
-def processes(monkeypatch):
+def processes(new_process, monkeypatch):
     """Repeats what each of several new processes does. The client shuffles addresses in each."""
     monkeypatch.setattr(inquirer, "UNREACHABLE_SECONDS", 0.5)  # less than an address takes
 
     def processes():
         for _ in range(4):
-            preflight._check.cache_clear()
+            new_process()
             yield
             producer_cache.process_cache().close(5)
 
-    yield processes()
-    preflight._check.cache_clear()
+    return processes()
 
 
 def test_the_driver_tries_every_address_of_a_name(half_dead, processes):
@@ -91,14 +90,11 @@ def test_a_task_tries_every_address_of_a_name(half_dead, processes):
 
 
 def test_a_reader_of_the_ledger_is_not_replaced_while_it_tries_an_address(
-    options, resolver, monkeypatch
+    options, resolver, monkeypatch, group_clients
 ):
     monkeypatch.setattr(offset_calls, "_FIRST_REQUEST_SECONDS", 3.0)
     monkeypatch.setattr(offset_calls, "_RECONNECT_SECONDS", 3.0)
     monkeypatch.setattr(offset_calls, "_REQUEST_SECONDS", 2.0)  # no later one is late
-    made = []
-    connect = GroupOffset._connect
-    monkeypatch.setattr(GroupOffset, "_connect", lambda self: made.append(connect(self)))
     with black_hole("127.0.0.2") as address:
         resolver.addresses["broker.test"] = ["127.0.0.2"]
         settings = options(
@@ -108,7 +104,7 @@ def test_a_reader_of_the_ledger_is_not_replaced_while_it_tries_an_address(
         wait = BrokerWait(Deadline(4.0), "an.option", "reading the ledger")
         with closing(GroupOffset(settings, "t", "g")) as offset, pytest.raises(DeadlineExceeded):
             offset.read(wait)
-    assert len(made) == 1
+    assert len(group_clients) == 1
 
 
 def test_a_name_that_does_not_resolve_is_one_log_line_every_few_seconds(options, resolver, caplog):

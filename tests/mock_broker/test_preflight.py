@@ -25,12 +25,10 @@ NOBODY = "127.0.0.1:1"
 
 
 @pytest.fixture(autouse=True)
-def forget():
+def forget(new_process):
     """Every test is a process of its own."""
-    preflight._check.cache_clear()
     exactly_once_check.check.cache_clear()
     yield
-    preflight._check.cache_clear()
     exactly_once_check.check.cache_clear()
 
 
@@ -225,14 +223,14 @@ def not_resolving(proxy, resolver):
 
 @pytest.mark.parametrize("outage", [refusing, not_resolving])
 def test_a_later_micro_batch_survives_an_outage(
-    options, cluster, resolver, monkeypatch, tmp_path, outage
+    options, cluster, resolver, new_process, monkeypatch, tmp_path, outage
 ):
     monkeypatch.setattr(inquirer, "UNREACHABLE_SECONDS", 0.2)
     with KafkaProxy() as proxy, ThreadPoolExecutor() as pool:
         proxy.kafka = SimpleNamespace(bootstrap_servers=cluster.bootstrap_servers.split(",")[0])
         sink_options = options(kafka_bootstrap_servers=f"broker.test:{proxy.port}")
         preflight.check(sink_options, tmp_path)
-        preflight._check.cache_clear()  # as in a new Python worker
+        new_process()
         with outage(proxy, resolver):
             checking = pool.submit(preflight.check, sink_options, tmp_path)
             time.sleep(1)
@@ -241,12 +239,12 @@ def test_a_later_micro_batch_survives_an_outage(
 
 
 def test_brokers_that_stay_down_fail_a_later_micro_batch_after_the_metadata_budget(
-    options, cluster, monkeypatch, tmp_path
+    options, cluster, new_process, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(inquirer, "UNREACHABLE_SECONDS", 0.2)
     sink_options = options(kafka_max_block_ms="2000")
     preflight.check(sink_options, tmp_path)
-    preflight._check.cache_clear()
+    new_process()
     cluster.set_down(0)
     cluster.set_down(1)
     with pytest.raises(BrokerUnavailable, match=r"within 2 s \(kafka\.max\.block\.ms\)"):
