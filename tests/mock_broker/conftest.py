@@ -17,6 +17,7 @@ from spark_kafka_sink.config.added_settings import producer_settings
 from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
 from spark_kafka_sink.driver import preflight
+from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.group_offsets import GroupClient
 from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.producer.producer import NonBlockingProducer
@@ -59,6 +60,20 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     forget()
     return forget
+
+
+@pytest.fixture
+def asked_topics(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The topics of each request for metadata."""
+    asked: list[list[str]] = []
+    describe = Client.describe_topics
+
+    def note_and_describe(client: Client, topics: list[str], *args: Any) -> None:
+        asked.append(topics)
+        describe(client, topics, *args)
+
+    monkeypatch.setattr(Client, "describe_topics", note_and_describe)
+    return asked
 
 
 @pytest.fixture

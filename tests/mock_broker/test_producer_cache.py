@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 import time
+from threading import current_thread
 
 import pytest
 from black_hole import black_hole
@@ -13,7 +13,6 @@ from fake_clock import FakeClock
 from waiting import wait_until
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.producer.cache import ProducerCache
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 
@@ -83,17 +82,17 @@ def test_events_are_read_although_no_task_calls_the_producer(cache, options, is_
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_poller_that_has_failed_is_replaced(cache, clock, options, monkeypatch):
-    made, failed = options(producer_cache_timeout="10m"), threading.Event()
+    made, failed = options(producer_cache_timeout="10m"), []
 
     def fail(_):
-        failed.set()
+        failed.append(current_thread())
         raise KeyError
 
     with monkeypatch.context() as patch:
         patch.setattr(NonBlockingProducer, "read_events", fail)
         producer = producer_of(cache, made)
-        assert failed.wait(10)
-        cache._idle._poller.join(10)
+        wait_until(lambda: failed)
+        failed[0].join(10)
     assert producer_of(cache, made) is producer
     clock.now += 600
     wait_until(lambda: not producer.is_idle)
@@ -102,8 +101,8 @@ def test_a_poller_that_has_failed_is_replaced(cache, clock, options, monkeypatch
 def test_few_producers_are_kept_and_the_longest_idle_is_evicted_first(cache, options):
     made = [options(kafka_client_id=f"client-{number}") for number in range(7)]
     producers = [producer_of(cache, options_made) for options_made in made]
-    cache._idle.evict_expired()
-    assert [producer.is_idle for producer in producers] == [False] * 3 + [True] * 4
+    with cache.borrow(options(kafka_client_id="one-more")):
+        assert [producer.is_idle for producer in producers] == [False] * 3 + [True] * 4
 
 
 def test_a_producer_with_records_left_is_not_kept(cache, options, records):
@@ -180,14 +179,9 @@ def test_a_process_ends_in_silence_where_python_starts_no_thread_any_more():
 
 
 def test_a_producer_of_mostly_evicted_topics_is_replaced_by_one_with_the_others(
-    cache, options, records, monkeypatch
+    cache, options, records, asked_topics
 ):
     made = options(kafka_metadata_evict_ms="1000")
-    asked = []
-    fetch = Client.describe_topics
-    monkeypatch.setattr(
-        Client, "describe_topics", lambda *args: (asked.append(args[1]), fetch(*args))
-    )
     with cache.borrow(made) as borrowed:
         for number in range(101):
             borrowed.send(records(["v"], topic=f"old-{number}"))
@@ -198,6 +192,6 @@ def test_a_producer_of_mostly_evicted_topics_is_replaced_by_one_with_the_others(
         with cache.borrow(made) as borrowed:
             borrowed.send(records(["w"], topic="lately"))
             borrowed.close(20)
-    asked.clear()
+    asked_topics.clear()
     assert producer_of(cache, made) is not first
-    assert asked == [["lately"]]
+    assert asked_topics == [["lately"]]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pyarrow as pa
+import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.schemas import known_schemas
 from spark_kafka_sink.schemas.preparation import prepare
 from spark_kafka_sink.spark.private_api import column_types
 
@@ -41,6 +44,12 @@ def prepared(registry, topic: str | None = "t", folder=None, value=ORDER, key=NU
     schema = StructType([StructField("value", value), StructField("key", key)])
     parsed = options(registry, topic, **more)
     return prepare(parsed, column_types(schema, parsed.serialized_columns), folder)
+
+
+def forget_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a new process; those of other tests stay, because their clients have open connections."""
+    monkeypatch.setattr(known_schemas, "_known", {})
+    monkeypatch.setattr(known_schemas, "_client", cache(known_schemas._client.__wrapped__))
 
 
 def batch(rows=ROWS, **columns) -> pa.RecordBatch:

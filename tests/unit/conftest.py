@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
 
 import pytest
+from serializing import forget_schemas
 from stub_registry import StubRegistry, running_stub
-
-from spark_kafka_sink.schemas import known_schemas
 
 
 @pytest.fixture
@@ -19,10 +17,5 @@ def registry() -> Iterator[StubRegistry]:
 
 @pytest.fixture
 def new_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Forgets schemas and clients, but those of other tests: their connections are open."""
-
-    def forget() -> None:
-        monkeypatch.setattr(known_schemas, "_known", {})
-        monkeypatch.setattr(known_schemas, "_client", cache(known_schemas._client.__wrapped__))
-
-    return forget
+    """Forgets the schemas that the registry has answered."""
+    return lambda: forget_schemas(monkeypatch)
