@@ -98,18 +98,35 @@ def test_brokers_that_are_not_apache_kafkas_and_say_little_make_no_job_ill(
     assert not_reported == expected
 
 
-@pytest.mark.parametrize("prefix_is_given", [True, False])
-def test_brokers_that_only_claim_to_hold_back_offsets_fail(cluster, prefix_is_given):
+@pytest.fixture
+def transaction_result(cluster):
+    """What doctor says about a transaction."""
+
+    def transaction_result(options=EXACTLY_ONCE):
+        servers = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t"}
+        results = diagnose(servers | options, timeout_seconds=120, write_test_record=True)
+        (result,) = [result for result in results if result.name == "transaction"]
+        return result
+
+    return transaction_result
+
+
+@pytest.mark.parametrize(
+    ("options", "subject"),
+    [
+        (EXACTLY_ONCE, r"p\.doctor"),
+        ({"delivery.guarantee": "exactly-once"}, r"kafka-nb-.+\.doctor"),
+    ],
+)
+def test_brokers_that_only_claim_to_hold_back_offsets_fail(
+    cluster, transaction_result, options, subject
+):
     """The mock broker answers while a transaction is open."""
     cluster.set_newest_version(OFFSET_FETCH, 7)
-    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **EXACTLY_ONCE}
-    if not prefix_is_given:
-        del options["transactional.id.prefix"]
-    results = diagnose(options, timeout_seconds=120, write_test_record=True)
-    (result,) = [result for result in results if result.name == "transaction"]
+    result = transaction_result(options)
     assert result.outcome is Outcome.FAILED
     assert "do not hold back the offset of an open transaction" in result.message
-    assert re.fullmatch(r"p\.doctor" if prefix_is_given else r"kafka-nb-.+\.doctor", result.subject)
+    assert re.fullmatch(subject, result.subject)
 
 
 @pytest.mark.parametrize(
@@ -119,17 +136,17 @@ def test_brokers_that_only_claim_to_hold_back_offsets_fail(cluster, prefix_is_gi
         (ErrorCode.INVALID_TRANSACTION_TIMEOUT, "kafka.transaction.timeout.ms=600000 is more"),
     ],
 )
-def test_a_transaction_that_is_rejected_fails(cluster, code, text):
+def test_a_transaction_that_is_rejected_fails(cluster, transaction_result, code, text):
     cluster.push_errors(INIT_PRODUCER_ID, [ErrorCode.NO_ERROR, code])
-    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **EXACTLY_ONCE}
-    results = diagnose(options, timeout_seconds=120, write_test_record=True)
-    (result,) = [result for result in results if result.name == "transaction"]
+    result = transaction_result()
     assert result.outcome is Outcome.FAILED
     assert text in result.message + result.advice
 
 
 @pytest.mark.parametrize("drops_metadata", [True, False])
-def test_brokers_that_drop_the_metadata_of_offsets_fail(cluster, monkeypatch, drops_metadata):
+def test_brokers_that_drop_the_metadata_of_offsets_fail(
+    transaction_result, monkeypatch, drops_metadata
+):
     class HoldsBack(writing.GroupOffset):
         """The mock broker holds nothing back, and forgets what a transaction commits."""
 
@@ -149,9 +166,7 @@ def test_brokers_that_drop_the_metadata_of_offsets_fail(cluster, monkeypatch, dr
         lambda *args: (sent.append(args[3]), send_offset(*args)),
     )
     monkeypatch.setattr(writing, "GroupOffset", HoldsBack)
-    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **EXACTLY_ONCE}
-    results = diagnose(options, timeout_seconds=120, write_test_record=True)
-    (result,) = [result for result in results if result.name == "transaction"]
+    result = transaction_result()
     assert result.outcome is (Outcome.FAILED if drops_metadata else Outcome.PASSED)
     assert ("do not keep the metadata of offsets" in result.message) == drops_metadata
 

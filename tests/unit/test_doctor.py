@@ -118,54 +118,50 @@ def test_errors_of_brokers_and_defects_are_results(run):
     assert second.message == "KeyError: 'x'"
 
 
-def test_a_secret_that_a_library_quotes_is_hidden(monkeypatch):
-    def answer(context):
-        secret = context.settings["sasl.password"]
-        return [failed(f"refused {secret}", f"not {secret}")]
+@pytest.fixture
+def say(monkeypatch):
+    """What doctor says for a check that fails with the context's ``message`` and ``advice``."""
 
-    options = {
-        "kafka.bootstrap.servers": "a:1",
-        "kafka.sasl.password": "planted-secret",
-        "kafka.sasl.mechanism": "PLAIN",
-    }
-    monkeypatch.setattr(diagnosis, "CHECKS", (CHECKS[0], check_named("b", answer, ("options",))))
-    _, result = diagnose(options)
-    assert result.message == "refused [hidden]"
-    assert result.advice == "not [hidden]"
+    def say(message, advice, **settings):
+        def answer(context):
+            return [failed(message(context), advice(context))]
 
+        checks = (CHECKS[0], check_named("b", answer, ("options",)))
+        monkeypatch.setattr(diagnosis, "CHECKS", checks)
+        options = {f"kafka.{name.replace('_', '.')}": value for name, value in settings.items()}
+        _, result = diagnose({"kafka.bootstrap.servers": "a:1", **options})
+        return result.message, result.advice
 
-def test_a_secret_that_contains_another_is_hidden_whole(monkeypatch):
-    def answer(context):
-        return [failed(context.settings["ssl.key.password"], context.settings["sasl.password"])]
-
-    login = {
-        "kafka.bootstrap.servers": "a:1",
-        "kafka.security.protocol": "SASL_SSL",
-        "kafka.sasl.mechanism": "PLAIN",
-        "kafka.sasl.username": "u",
-    }
-    longer = {"kafka.sasl.password": "planted", "kafka.ssl.key.password": "planted-secret"}
-    shorter = {"kafka.sasl.password": "planted-secret", "kafka.ssl.key.password": "planted"}
-    monkeypatch.setattr(diagnosis, "CHECKS", (CHECKS[0], check_named("b", answer, ("options",))))
-    for secrets in (longer, shorter):
-        _, result = diagnose({**login, **secrets})
-        assert (result.message, result.advice) == ("[hidden]", "[hidden]")
+    return say
 
 
-def test_the_user_of_a_jaas_login_is_named(monkeypatch):
-    def answer(context):
-        return [failed("refused", f"Grant it: kafka-acls.sh --allow-principal {context.user}")]
+PLAIN = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "u"}
 
+
+def password(context):
+    return context.settings["sasl.password"]
+
+
+def key_password(context):
+    return context.settings["ssl.key.password"]
+
+
+def test_a_secret_that_a_library_quotes_is_hidden(say):
+    said = say(lambda c: f"refused {password(c)}", password, **PLAIN, sasl_password="planted")
+    assert said == ("refused [hidden]", "[hidden]")
+
+
+@pytest.mark.parametrize("secrets", [("planted", "planted-secret"), ("planted-secret", "planted")])
+def test_a_secret_that_contains_another_is_hidden_whole(say, secrets):
+    passwords = dict(zip(("sasl_password", "ssl_key_password"), secrets, strict=True))
+    assert say(password, key_password, **PLAIN, **passwords) == ("[hidden]", "[hidden]")
+
+
+def test_the_user_of_a_jaas_login_is_named(say):
     jaas = 'PlainLoginModule required username="kafka" password="planted-secret";'
-    options = {
-        "kafka.bootstrap.servers": "a:1",
-        "kafka.security.protocol": "SASL_PLAINTEXT",
-        "kafka.sasl.mechanism": "PLAIN",
-        "kafka.sasl.jaas.config": jaas,
-    }
-    monkeypatch.setattr(diagnosis, "CHECKS", (CHECKS[0], check_named("b", answer, ("options",))))
-    _, result = diagnose(options)
-    assert result.advice == "Grant it: kafka-acls.sh --allow-principal User:kafka"
+    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    _, advice = say(str, lambda context: context.user, **login, sasl_jaas_config=jaas)
+    assert advice == "User:kafka"
 
 
 def test_values_are_read_as_the_sink_reads_them(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import re
 import socket
 import ssl
 import threading
@@ -114,11 +115,39 @@ def examine(authority, tmp_path):
     return examine
 
 
-def test_a_good_certificate_passes_and_its_days_are_counted(examine):
-    not_after = datetime.datetime.now(datetime.timezone.utc) + 100 * DAY + DAY / 2
-    finding = examine(not_after=not_after)
-    assert finding.outcome is Outcome.PASSED
-    assert "TLSv1.3, certificate trusted, expires in 100 days" in finding.message
+NOW = datetime.datetime.now(datetime.timezone.utc)
+ANOTHER_HOST = {"name": "kafka.example.org"}
+ANOTHER_AUTHORITY = {"trusted": trustme.CA()}
+NOT_CHECKED = {**ANOTHER_HOST, **ANOTHER_AUTHORITY, "enable.ssl.certificate.verification": "false"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome", "message", "advice"),
+    [
+        (
+            {"not_after": NOW + 100.5 * DAY},
+            "passed",
+            r"TLSv1\.3, certificate trusted, expires in 100 days",
+            "",
+        ),
+        ({"not_after": NOW + 2.5 * DAY}, "warned", "expires in 2 days", "Renew the broker's"),
+        ({"not_after": NOW - DAY}, "failed", "certificate has expired", "Renew the server's"),
+        (
+            ANOTHER_AUTHORITY,
+            "failed",
+            r"broker's certificate is rejected.*\(trusted are the authorities of this machine, /",
+            r"kafka\.ssl\.truststore\.location",
+        ),
+        (ANOTHER_HOST, "failed", "IP address mismatch", r"issue one for this host \(subjectAlt"),
+        ({**ANOTHER_HOST, "ssl.endpoint.identification.algorithm": "none"}, "passed", "", ""),
+        (NOT_CHECKED, "warned", "", r"Leave out kafka\.enable\.ssl\.certificate\.verif.*=false"),
+    ],
+)
+def test_a_certificate_is_judged_as_the_client_does(examine, changes, outcome, message, advice):
+    finding = examine(**changes)
+    assert finding.outcome.value == outcome
+    assert re.search(message, finding.message)
+    assert re.search(advice, finding.advice)
 
 
 def test_the_authority_may_be_given_as_text(examine, authority):
@@ -132,58 +161,15 @@ def test_a_folder_without_the_authority_fails(examine, tmp_path):
     assert finding.outcome is Outcome.FAILED
 
 
-def test_a_certificate_that_expires_soon_is_a_warning(examine):
-    finding = examine(not_after=datetime.datetime.now(datetime.timezone.utc) + 2 * DAY + DAY / 2)
-    assert finding.outcome is Outcome.WARNED
-    assert "expires in 2 days" in finding.message
-    assert finding.advice == "Renew the broker's certificate soon"
-
-
-def test_an_expired_certificate_fails(examine):
-    finding = examine(not_after=datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc))
-    assert finding.outcome is Outcome.FAILED
-    assert "certificate has expired" in finding.message
-    assert "Renew the server's certificate" in finding.advice
-
-
-def test_a_wrong_authority_fails(examine):
-    finding = examine(trusted=trustme.CA())
-    assert finding.outcome is Outcome.FAILED
-    assert "the broker's certificate is rejected" in finding.message
-    assert "(trusted are the authorities of this machine, /" in finding.message
-    assert "kafka.ssl.truststore.location" in finding.advice
-
-
 @pytest.mark.parametrize(
     "option", ["kafka.ssl.truststore.location", "kafka.ssl.truststore.certificates"]
 )
-def test_an_intermediate_authority_without_its_root_fails_and_names_the_option(
-    examine, authority, option
-):
+def test_an_intermediate_authority_without_its_root_fails(examine, authority, option):
     intermediate = authority.create_child_ca()
     finding = examine(issuer=intermediate, trusted=intermediate, option=option)
     assert finding.outcome is Outcome.FAILED
     assert f"(trusted are the authorities of {option})" in finding.message
     assert finding.advice.startswith("Add the root's certificate to the store of ")
-
-
-def test_a_certificate_for_another_host_fails(examine):
-    finding = examine("kafka.example.org")
-    assert finding.outcome is Outcome.FAILED
-    assert "IP address mismatch" in finding.message
-    assert "issue one for this host (subjectAltName)" in finding.advice
-
-
-def test_another_host_passes_if_the_client_does_not_look(examine):
-    finding = examine("kafka.example.org", **{"ssl.endpoint.identification.algorithm": "none"})
-    assert finding.outcome is Outcome.PASSED
-
-
-def test_a_certificate_that_nobody_checks_is_a_warning(examine):
-    setting = {"enable.ssl.certificate.verification": "false"}
-    finding = examine("kafka.example.org", trusted=trustme.CA(), **setting)
-    assert finding.outcome is Outcome.WARNED
-    assert "Leave out kafka.enable.ssl.certificate.verification=false" in finding.advice
 
 
 def test_a_server_without_tls_fails():
@@ -225,9 +211,7 @@ def examine_mutual(authority, tmp_path):
     return examine_mutual
 
 
-def test_a_certificate_that_python_cannot_present_is_left_to_the_login(
-    examine_mutual, authority, tmp_path
-):
+def test_what_python_cannot_present_is_left_to_the_login(examine_mutual, authority, tmp_path):
     client = authority.issue_cert("client")
     text = {
         "kafka.ssl.keystore.type": "PEM",

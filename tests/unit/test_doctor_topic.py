@@ -335,31 +335,29 @@ def test_the_topic_for_dead_letters_takes_any_record(examine, brokers, settings,
     assert message in finding.message
 
 
-def test_a_topic_for_dead_letters_that_accepts_none_fails(examine, brokers):
-    without_leader = partition(1, has_leader=False)
-    brokers.topics["dead"] = fake_brokers.topic(partition(0), without_leader)
+@pytest.mark.parametrize("settings", [SETTINGS, FORBIDDEN], ids=["", "hidden settings"])
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (fake_brokers.topic(partition(), partition(1, has_leader=False)), "for partition 1"),
+        (fake_brokers.topic(operations={DESCRIBE}), "User:ANONYMOUS may not write to it"),
+        (FORBIDDEN, "--operation Describe --operation Write --topic dead"),
+    ],
+)
+def test_a_topic_that_takes_no_dead_letters_fails(examine, brokers, answer, text, settings):
+    brokers.topics["dead"], brokers.settings["dead"] = answer, settings
     finding = examine(topic.dead_letter_topic, **DEAD_LETTERS)
-    assert (finding.outcome, finding.message) == (Outcome.FAILED, "no leader for partition 1")
+    assert finding.outcome is Outcome.FAILED
+    assert text in finding.message + finding.advice
 
+
+def test_a_topic_for_dead_letters_with_too_few_replicas_in_sync_fails(examine, brokers):
     brokers.topics["dead"] = fake_brokers.topic(partition(0, in_sync=1))
     finding = examine(topic.dead_letter_topic, **DEAD_LETTERS)
     assert finding.outcome is Outcome.FAILED
     assert "fewer than min.insync.replicas=2 for partition 0" in finding.message
     acks = {"kafka_acks": "1", "kafka_enable_idempotence": "false"}
     assert examine(topic.dead_letter_topic, **DEAD_LETTERS, **acks).outcome is Outcome.PASSED
-
-    brokers.topics["dead"] = fake_brokers.topic(operations={DESCRIBE})
-    brokers.settings["dead"] = FORBIDDEN
-    finding = examine(topic.dead_letter_topic, **DEAD_LETTERS)
-    assert (finding.outcome, finding.message) == (
-        Outcome.FAILED,
-        "User:ANONYMOUS may not write to it",
-    )
-
-    brokers.topics["dead"] = FORBIDDEN
-    finding = examine(topic.dead_letter_topic, **DEAD_LETTERS)
-    assert finding.outcome is Outcome.FAILED
-    assert "--operation Describe --operation Write --topic dead" in finding.advice
 
 
 def test_without_dead_letters_there_is_nothing_to_check(examine):
