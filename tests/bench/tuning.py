@@ -42,10 +42,7 @@ VARIANTS = (
     Variant(f"{ARROW_BYTES}=1m", conf={ARROW_BYTES: "1m"}),
     Variant(f"{ARROW_BYTES}=4m", conf={ARROW_BYTES: "4m"}),
 )
-WORKS = (
-    Work("100 B", 1_500_000, 100, {}),
-    Work("1 KB", 500_000, 1000, {}),
-)
+WORKS = (Work("100 B", 1_500_000, 100, {}), Work("1 KB", 500_000, 1000, {}))
 WARMING_ROUNDS = 1  # of all variants
 
 

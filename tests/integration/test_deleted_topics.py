@@ -55,8 +55,7 @@ def check_that_tasks_notice(sink, *partitions):
 
 
 @pytest.mark.parametrize(
-    ("point", "is_created_again"),
-    [("initialized", True), ("flushed", False), ("committing", True)],
+    ("point", "is_created_again"), [("initialized", True), ("flushed", False), ("committing", True)]
 )
 def test_the_topic_of_the_ledger(sink, point, is_created_again):
     """Nothing is lost, and nothing is sent until the user has answered."""

@@ -51,10 +51,7 @@ pytestmark = pytest.mark.timeout(400)
 BIN = Path(sys.executable).parent
 #: what the reader's shell makes of it
 VARIABLE, SERVER = "$KAFKA_BOOTSTRAP_SERVERS", "localhost:9092"
-JOBS = {
-    "jobs/replay_dead_letters.py": replay,
-    "jobs/stream_to_kafka.py": job_command,
-}
+JOBS = {"jobs/replay_dead_letters.py": replay, "jobs/stream_to_kafka.py": job_command}
 MARKED = [block for page in GUIDE for block in blocks(page) if block.why_not_run]
 _PATTERNS = (CLIENT_SETTINGS, REGISTRY_SETTINGS)
 OWN_OPTIONS = {name for option in OPTIONS if option not in _PATTERNS for name in option.names}
@@ -202,11 +199,7 @@ def check_submit(words: list[str]) -> None:
 def submit_options() -> dict[str, bool]:
     """The options in spark-submit's own help, and whether each has a value."""
     help_text = subprocess.run(
-        [BIN / "spark-submit", "--help"],
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
+        [BIN / "spark-submit", "--help"], capture_output=True, text=True, timeout=170, check=False
     ).stderr
     arguments = re.findall(r"^ +(--[a-z-]+)(?:, -\w)?,?( [A-Z])?", help_text, re.MULTILINE)
     assert ("--properties-file", " F") in arguments, help_text

@@ -81,13 +81,7 @@ WITH_ONE_BROKER = {"in_sync_replicas", "coordinators"}
 
 def not_passed(results, but_for=EXACTLY_ONCE):
     """Everything that did not pass, and was not left out, by name."""
-    expected = {
-        "columns",
-        "dead_letter_topic",
-        "executors",
-        "report_path",
-        "schema_registry",
-    }
+    expected = {"columns", "dead_letter_topic", "executors", "report_path", "schema_registry"}
     expected |= {*but_for, *WITH_ONE_BROKER}
     return {
         name: f"{result.outcome.value}: {result.message}"

@@ -12,9 +12,7 @@ import exactly_once_task
 import pyarrow as pa
 import pytest
 from acls import Acls
-from confluent_kafka.admin import (
-    AclOperation,
-)
+from confluent_kafka.admin import AclOperation
 from exactly_once_sink import Process, Sink
 from streams import direct, forget_commit
 from stub_registry import running_stub

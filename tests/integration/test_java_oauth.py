@@ -30,10 +30,7 @@ JAAS = {
         f"{LOGIN} scope='kafka read' extension_logicalCluster='lkc-1' extension_identityPoolId='p'",
         {b"logicalCluster=lkc-1", b"identityPoolId=p"},
     ),
-    "with a comma in an extension": (
-        rf"{LOGIN} extension_team='a,b\\c d=e'",
-        {rb"team=a,b\c d=e"},
-    ),
+    "with a comma in an extension": (rf"{LOGIN} extension_team='a,b\\c d=e'", {rb"team=a,b\c d=e"}),
 }
 
 

@@ -73,10 +73,7 @@ def words(tmp_path, topic, mode, sql, **keys):
 
 @pytest.mark.parametrize(
     ("how", "mode"),
-    [
-        ("python", "format"),
-        pytest.param("spark-submit", "foreach_batch", marks=pytest.mark.slow),
-    ],
+    [("python", "format"), pytest.param("spark-submit", "foreach_batch", marks=pytest.mark.slow)],
 )
 def test_files_arrive_in_kafka_and_every_micro_batch_is_a_line(how, mode, start, topics, tmp_path):
     topic = topics.create()

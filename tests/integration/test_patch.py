@@ -118,8 +118,7 @@ def test_a_stream_with_all_that_a_writer_has_is_written_by_this_sink(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mode", "expected"),
-    [("Update", ["1", "1", "2"]), ("complete", ["1", "1", "1", "2"])],
+    ("mode", "expected"), [("Update", ["1", "1", "2"]), ("complete", ["1", "1", "1", "2"])]
 )
 def test_output_modes_write_what_sparks_own_sink_writes(
     patched, spark, target, tmp_path, mode, expected

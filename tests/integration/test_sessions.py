@@ -25,11 +25,7 @@ def expected(how):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "how"),
-    [
-        ("local-cluster[2,1,1024]", "found"),
-        ("connect", "found"),
-        ("connect", "registered"),
-    ],
+    [("local-cluster[2,1,1024]", "found"), ("connect", "found"), ("connect", "registered")],
 )
 def test_batch_and_streams_arrive_in_other_kinds_of_session(
     bootstrap_servers, topics, tmp_path, kind, how

@@ -46,10 +46,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 @pytest.fixture
 def client(cluster):
-    settings = {
-        "bootstrap.servers": cluster.bootstrap_servers,
-        "linger.ms": "0",
-    }
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": "0"}
     client = Client(settings)
     yield client
     assert client.close(Deadline(5))

@@ -161,9 +161,7 @@ def test_brokers_that_drop_the_metadata_of_offsets_fail(
     sent = []
     send_offset = writing.Transaction.send_offset
     monkeypatch.setattr(
-        writing.Transaction,
-        "send_offset",
-        lambda *args: (sent.append(args[3]), send_offset(*args)),
+        writing.Transaction, "send_offset", lambda *args: (sent.append(args[3]), send_offset(*args))
     )
     monkeypatch.setattr(writing, "GroupOffset", HoldsBack)
     result = transaction_result()

@@ -120,11 +120,7 @@ def a_feature_store(at):
 @BATCHES.row(is_fast=True)
 def statistics_of_a_checker(at):
     """All columns as JSON, and a source's failOnDataLoss among the library's own options."""
-    options = {
-        "kafka.bootstrap.servers": at.servers,
-        "topic": at.topic,
-        "failOnDataLoss": "true",
-    }
+    options = {"kafka.bootstrap.servers": at.servers, "topic": at.topic, "failOnDataLoss": "true"}
     frame = at.rows().selectExpr("to_json(struct(*)) AS value")
     frame.write.format("kafka").mode("append").options(**options).save()
 

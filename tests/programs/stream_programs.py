@@ -296,8 +296,7 @@ def sums_of_windows_in_update_mode(at):
     """A watermark, sums by window, outputMode("update")."""
     options = {"kafka.bootstrap.servers": at.servers, "topic": at.topic}
     events = at.lines().selectExpr(
-        "split(value, ' ')[0] AS word",
-        "timestamp_seconds(bigint(split(value, ' ')[1]) * 60) AS at",
+        "split(value, ' ')[0] AS word", "timestamp_seconds(bigint(split(value, ' ')[1]) * 60) AS at"
     )
     sums = (
         events.withWatermark("at", "10 minutes")

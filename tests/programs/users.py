@@ -10,8 +10,4 @@ CONNECTION_STRING = (
 )
 TOKEN = "tok3n.with;signs"
 
-USERS = {
-    "alice": PASSWORD,
-    "$ConnectionString": CONNECTION_STRING,
-    "etl": TOKEN,
-}
+USERS = {"alice": PASSWORD, "$ConnectionString": CONNECTION_STRING, "etl": TOKEN}

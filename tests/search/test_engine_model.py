@@ -565,6 +565,5 @@ def columns_of(topic, rows):
 def test_order_accounting_and_memory_hold_in_any_program(programs):
     """The same programs in each run; ``make search`` tries others."""
     run_state_machine_as_test(
-        Programs,
-        settings=settings(max_examples=programs, stateful_step_count=30, derandomize=True),
+        Programs, settings=settings(max_examples=programs, stateful_step_count=30, derandomize=True)
     )

@@ -5,17 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from layout_model import (
-    ENTRY,
-    FENCE,
-    LAYOUT,
-    LOOK,
-    MARKER,
-    OPEN,
-    READ,
-    Bounds,
-    Variant,
-)
+from layout_model import ENTRY, FENCE, LAYOUT, LOOK, MARKER, OPEN, READ, Bounds, Variant
 from search import search
 
 EVERY_STEP = Variant()

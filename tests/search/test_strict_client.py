@@ -6,15 +6,7 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from client_pair import (
-    BATCH_BYTES,
-    RECORD_BYTES,
-    REPEATED,
-    RealSide,
-    Row,
-    Step,
-    StrictSide,
-)
+from client_pair import BATCH_BYTES, RECORD_BYTES, REPEATED, RealSide, Row, Step, StrictSide
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mock_cluster import MockCluster
@@ -36,12 +28,7 @@ STEPS = st.builds(
         tuple
     ),
     code=st.sampled_from(
-        [
-            ErrorCode.NO_ERROR,
-            ErrorCode.MSG_SIZE_TOO_LARGE,
-            ErrorCode.INVALID_TIMESTAMP,
-            *REPEATED,
-        ]
+        [ErrorCode.NO_ERROR, ErrorCode.MSG_SIZE_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP, *REPEATED]
     ),
     first_only=st.booleans(),
     is_purged=st.sampled_from([False, False, False, True]),

@@ -183,12 +183,7 @@ def _causes(exception: Any) -> Iterator[tuple[str, str]]:
 
 # What closes a producer without its reporters hides that their class was not found.
 _NO_REPORTER = "clientTelemetryReporter"
-_SIGNS_OF_NO_CLASS = (
-    "could not be found",
-    "cannot be found",
-    "No LoginModule found",
-    _NO_REPORTER,
-)
+_SIGNS_OF_NO_CLASS = ("could not be found", "cannot be found", "No LoginModule found", _NO_REPORTER)
 
 
 def _setting_of_class(message: str) -> str:

@@ -65,9 +65,6 @@ while values("spark_streaming_query_active") != {"format": 0, "foreach_batch": 0
     assert not deadline.expired, values("spark_streaming_query_active")
     time.sleep(0.05)  # there is no event when Spark has called its listeners
 spark.streams.removeListener(listener)
-result = {
-    "records": values("kafka_producer_record_send_total"),
-    "rejection": start_error,
-}
+result = {"records": values("kafka_producer_record_send_total"), "rejection": start_error}
 spark.stop()
 print(json.dumps(result))

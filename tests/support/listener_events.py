@@ -129,10 +129,5 @@ def awaits_data(query_id=QUERY_ID, run_id=RUN_ID):
 
 def terminated(exception=None, query_id=QUERY_ID, run_id=RUN_ID):
     return QueryTerminatedEvent.fromJson(
-        {
-            "id": query_id,
-            "runId": run_id,
-            "exception": exception,
-            "errorClassOnException": None,
-        }
+        {"id": query_id, "runId": run_id, "exception": exception, "errorClassOnException": None}
     )

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.config.added_settings import (
-    group_settings,
-    query_settings,
-    sending_settings,
-)
+from spark_kafka_sink.config.added_settings import group_settings, query_settings, sending_settings
 from spark_kafka_sink.config.options import parse
 
 GIVEN = {"kafka.bootstrap.servers": "b:1", "kafka.max.request.size": "2000"}

@@ -62,10 +62,7 @@ def derive(spark_type: Any, **names: Any) -> Any:
             {"type": "long", "spark.sql.catalyst.type": "interval day to second"},
         ),
         (array("void"), {"type": "array", "items": "null"}),
-        (
-            "decimal(10,2)",
-            {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
-        ),
+        ("decimal(10,2)", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}),
         (array("long"), {"type": "array", "items": ["null", "long"]}),
         (array("long", False), {"type": "array", "items": "long"}),
         (string_map("long"), {"type": "map", "values": ["null", "long"]}),

@@ -14,11 +14,7 @@ from spark_kafka_sink.tools.doctor import topic
 from spark_kafka_sink.tools.doctor.brokers import RequestRejected
 from spark_kafka_sink.tools.doctor.result import Outcome
 
-SETTINGS = {
-    "min.insync.replicas": "2",
-    "max.message.bytes": "1048588",
-    "cleanup.policy": "delete",
-}
+SETTINGS = {"min.insync.replicas": "2", "max.message.bytes": "1048588", "cleanup.policy": "delete"}
 BROKER = {
     "auto.create.topics.enable": "true",
     "num.partitions": "4",

@@ -92,9 +92,7 @@ def test_missing_data_source_api_is_a_warning_and_no_error(fresh_python):
     assert 'UserWarning: format("kafka-nb") is not available' in done.stderr
 
 
-def test_without_data_sources_all_else_is_there_and_registering_says_what_to_use(
-    fresh_python,
-):
+def test_without_data_sources_all_else_is_there_and_registering_says_what_to_use(fresh_python):
     done = fresh_python(
         f"{NO_DATA_SOURCES}from spark_kafka_sink import *\n"
         "try:\n"

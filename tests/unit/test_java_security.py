@@ -15,11 +15,7 @@ COMPLETE = f'{PLAIN} required username="u" password="hunter2";'
 
 
 def login(mechanism: str, text: str) -> dict[str, str]:
-    return {
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": mechanism,
-        "sasl.jaas.config": text,
-    }
+    return {"security.protocol": "SASL_SSL", "sasl.mechanism": mechanism, "sasl.jaas.config": text}
 
 
 def rejection(settings: dict[str, str]) -> str:

@@ -76,8 +76,7 @@ def test_a_missing_config_is_rejected_with_the_usage(capsys):
 
 
 @pytest.mark.parametrize(
-    "command",
-    [["stream_to_kafka.py"], ["replay_dead_letters.py", "--checkpoint", "c"]],
+    "command", [["stream_to_kafka.py"], ["replay_dead_letters.py", "--checkpoint", "c"]]
 )
 def test_a_wrong_configuration_is_reported_before_pyspark_is_loaded(command, tmp_path):
     script, *arguments = command

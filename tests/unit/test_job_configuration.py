@@ -414,14 +414,7 @@ def test_a_secret_in_set_is_rejected_and_not_shown():
     assert "hunter2" not in line
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Bearer.Auth.Token",
-        "bearer.auth.client.secret",
-        "proxy",
-    ],
-)
+@pytest.mark.parametrize("name", ["Bearer.Auth.Token", "bearer.auth.client.secret", "proxy"])
 def test_secrets_of_the_schema_registry_are_rejected_too(name):
     registry = f"""topic: numbers
     value.format: avro

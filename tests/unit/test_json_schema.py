@@ -86,10 +86,7 @@ def test_a_struct_is_a_closed_object_that_requires_what_is_not_nullable():
         "properties": {
             "id": {"type": "integer"},
             "name": {"oneOf": [{"type": "null"}, {"type": "string"}]},
-            "tags": {
-                "type": "array",
-                "items": {"oneOf": [{"type": "null"}, {"type": "string"}]},
-            },
+            "tags": {"type": "array", "items": {"oneOf": [{"type": "null"}, {"type": "string"}]}},
             "limits": {
                 "oneOf": [
                     {"type": "null"},

@@ -19,11 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
-from cryptography.x509 import (
-    Certificate,
-    load_pem_x509_certificate,
-    load_pem_x509_certificates,
-)
+from cryptography.x509 import Certificate, load_pem_x509_certificate, load_pem_x509_certificates
 
 from spark_kafka_sink.clients.session import Session
 from spark_kafka_sink.config.client_settings import translate

@@ -130,10 +130,7 @@ def test_the_sinks_own_errors_pass():
     [
         ("authlib", r"authlib is not installed .* pip install 'spark-kafka-sink\[registry\]'"),
         ("pyspark", r"pyspark is not installed .* pip install 'spark-kafka-sink\[spark\]'"),
-        (
-            "numpy",
-            f"numpy is not installed for {sys.executable} .* pip install numpy on",
-        ),
+        ("numpy", f"numpy is not installed for {sys.executable} .* pip install numpy on"),
         ("resource", r'Windows is not supported.*format\("kafka-nb"\)'),
     ],
 )

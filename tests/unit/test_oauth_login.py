@@ -61,10 +61,7 @@ def rejection(settings, oauth_callback=""):
     ("settings", "more"),
     [
         (java(CREDENTIALS, **ENDPOINT), {}),
-        (
-            java(CREDENTIALS, f"{KAFKAS}.secured.OAuthBearerLoginCallbackHandler", **ENDPOINT),
-            {},
-        ),
+        (java(CREDENTIALS, f"{KAFKAS}.secured.OAuthBearerLoginCallbackHandler", **ENDPOINT), {}),
         (  # Databricks
             java(
                 CREDENTIALS,

@@ -163,8 +163,7 @@ def test_an_error_of_the_function_is_named_without_its_configuration(login, func
     ],
 )
 @pytest.mark.parametrize(
-    "configuration",
-    ["id=a pass=hunter/22", 'id: a, {"pass": "hunter/22"}', "x;pass&hunter/22"],
+    "configuration", ["id=a pass=hunter/22", 'id: a, {"pass": "hunter/22"}', "x;pass&hunter/22"]
 )
 def test_an_error_of_the_function_shows_no_part_of_its_configuration_and_no_secret_of_a_url(
     function, text, shown, configuration

@@ -372,11 +372,7 @@ def test_a_name_without_a_dot_does_not_replace_a_word_of_a_message():
 
 def test_a_contradiction_does_not_hide_the_others():
     message = rejection(
-        **{
-            "value.format": "avro",
-            "kafka.enable.idempotence": "true",
-            "kafka.acks": "1",
-        }
+        **{"value.format": "avro", "kafka.enable.idempotence": "true", "kafka.acks": "1"}
     )
     assert message.startswith("the options have 2 mistakes")
     assert "value.format=avro needs schema.registry.url" in message
@@ -571,11 +567,7 @@ def test_dead_letter_options_that_contradict_each_other(options, complaint):
 def test_exactly_once_needs_only_the_number_of_partitions():
     made = parse(EXACTLY_ONCE).exactly_once
     assert made == ExactlyOnceOptions(
-        partitions=4,
-        prefix=None,
-        ledger_topic="t",
-        first_batch=0,
-        transaction_timeout_ms=600_000,
+        partitions=4, prefix=None, ledger_topic="t", first_batch=0, transaction_timeout_ms=600_000
     )
     assert parse({**SERVERS, "topic": "t"}).exactly_once is None
 
@@ -744,12 +736,7 @@ def test_the_format_needs_the_number_of_partitions_and_sparks_own_id_of_the_micr
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "transactional.id.prefix",
-        "exactly.once.ledger.topic",
-        "exactly.once.first.batch",
-    ],
+    "name", ["transactional.id.prefix", "exactly.once.ledger.topic", "exactly.once.first.batch"]
 )
 def test_options_for_exactly_once_alone_are_rejected(name):
     message = rejection(**{name: "1000"})

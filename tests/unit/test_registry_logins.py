@@ -143,10 +143,7 @@ def test_a_path_that_is_no_registrys_is_named(registry, body):
 
 def test_javas_name_for_a_user_and_a_password_is_taken(registry):
     registry.authorization = basic("me:secret-word")
-    login = {
-        "basic_auth_credentials_source": "USER_INFO",
-        "basic_auth_user_info": "me:secret-word",
-    }
+    login = {"basic_auth_credentials_source": "USER_INFO", "basic_auth_user_info": "me:secret-word"}
     assert register(registry.url, **login) == 1
 
 

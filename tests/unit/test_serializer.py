@@ -222,10 +222,7 @@ def test_a_row_that_was_not_serialized_is_rejected_for_that_whatever_else_is_wro
     """A replay sends all others as they are."""
     serializer = prepared(registry, topic=None, value_schema=REQUIRED)
     rows = [{"id": 1, "name": "x"}, {"id": 2, "name": None}, {"id": 3, "name": "z"}]
-    columns = {
-        "topic": pa.array(["a", "a", None]),
-        "partition": pa.array([-1, -1, -1], pa.int32()),
-    }
+    columns = {"topic": pa.array(["a", "a", None]), "partition": pa.array([-1, -1, -1], pa.int32())}
     result = serializer.serialize(batch(rows, **columns), None)
     rejected = split_by_topic(result, None).rejected
     assert [(group.error, group.records.rows.tolist()) for group in rejected] == [

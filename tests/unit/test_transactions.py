@@ -9,11 +9,7 @@ from fake_clock import FakeClock
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import (
-    DeadlineExceeded,
-    InvalidOption,
-    TransactionFailed,
-)
+from spark_kafka_sink.errors import DeadlineExceeded, InvalidOption, TransactionFailed
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.records.rejection import Origin
 from spark_kafka_sink.spark.foreach_batch import _add_prefix, _query_id

@@ -81,11 +81,7 @@ def store(tmp_path):
     """Settings for a store whose name has a space."""
     path = tmp_path / "trust store.jks"
     path.write_text("1")
-    return {
-        **TLS,
-        "ssl.truststore.location": str(path),
-        "ssl.truststore.password": PASSWORD,
-    }
+    return {**TLS, "ssl.truststore.location": str(path), "ssl.truststore.password": PASSWORD}
 
 
 def pem(settings):

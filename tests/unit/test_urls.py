@@ -73,8 +73,7 @@ def test_what_is_a_url_is_taken(option, url):
 
 
 @pytest.mark.parametrize(
-    ("url", "used"),
-    [("HTTP://H/a", "http://H/a"), ("http://a, ,http://b,", "http://a,http://b")],
+    ("url", "used"), [("HTTP://H/a", "http://H/a"), ("http://a, ,http://b,", "http://a,http://b")]
 )
 def test_a_registrys_url_is_passed_on_as_its_client_reads_it(url, used):
     assert parse({**REGISTRY, "schema.registry.url": url}).serialization.registry.url == used

@@ -61,11 +61,7 @@ CONSTANTS = [
         "transactions.offset_calls:_REQUEST_SECONDS",
     ),
     ("transactions.offset_calls:_REQUEST_SECONDS", 3, "close.timeout.ms"),
-    (
-        "kafka.socket.connection.setup.timeout.ms",
-        3,
-        "transactions.offset_calls:_CONNECTED_SECONDS",
-    ),
+    ("kafka.socket.connection.setup.timeout.ms", 3, "transactions.offset_calls:_CONNECTED_SECONDS"),
     ("transactions.offset_calls:_CONNECTED_SECONDS", 1, "close.timeout.ms"),
     ("transactions.offset_calls:_PAUSE_SECONDS", 1, "transactions.offset_calls:_REQUEST_SECONDS"),
     ("transactions.offset_calls:_FREE_SECONDS", 1, "transactions.offset_calls:_ACCESS_SECONDS"),
