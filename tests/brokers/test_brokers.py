@@ -126,9 +126,7 @@ def test_what_is_too_large_without_compression_is_stored_with_it(topics, options
         assert values(topics.read(topic)) == [row]
 
 
-def test_exactly_once_with_a_failing_upstream_restarts_and_more_partitions(
-    spark, topics, write, tmp_path
-):
+def test_exactly_once_with_failures_restarts_and_more_partitions(spark, topics, write, tmp_path):
     topic = topics.create(2)
     batches = [[f"{batch}-{number:03}" for number in range(1_000)] for batch in range(3)]
 
@@ -152,9 +150,7 @@ def test_exactly_once_with_a_failing_upstream_restarts_and_more_partitions(
     assert stored() == [*batches[0], *batches[1], *batches[2]]
 
 
-def test_rejected_rows_become_dead_letters_and_the_others_keep_their_order(
-    spark, broker, topics, write, tmp_path
-):
+def test_rejected_rows_are_dead_letters_others_keep_order(spark, broker, topics, write, tmp_path):
     config = {"cleanup.policy": "compact", "max.message.bytes": "100000"}
     if broker.kind.timestamp_limit:
         config[broker.kind.timestamp_limit] = "3600000"

@@ -58,9 +58,7 @@ def write(spark, topics, api, folder, topic):
 
 @pytest.mark.parametrize("hours", [1, -1])
 @pytest.mark.parametrize("api", ["foreach_batch", "exactly-once"])
-def test_a_stream_is_complete_when_the_brokers_clock_is_an_hour_off(
-    spark, topics, clock, tmp_path, api, hours
-):
+def test_a_stream_is_complete_if_a_brokers_clock_is_off(spark, topics, clock, tmp_path, api, hours):
     topic = topics.create()
     clock.move_to(hours * HOUR)
     write(spark, topics, api, tmp_path, topic)
@@ -134,9 +132,7 @@ def test_a_query_that_was_stopped_for_longer_has_lost_its_ledger(sink, clock):
     assert sink.committed() == sorted(expected)
 
 
-def test_entries_of_an_incomplete_micro_batch_that_expire_are_noticed_but_for_the_first(
-    sink, clock
-):
+def test_expired_entries_of_an_incomplete_micro_batch_are_noticed_but_for_the_first(sink, clock):
     expected = sink.write_batch(0)
     sink.write(1, 0, ["1-a", "1-b"])
     clock.move_to(RETENTION_SECONDS + 1)

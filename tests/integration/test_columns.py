@@ -33,9 +33,7 @@ def read(spark, bootstrap_servers, topic):
     return reader.option("subscribe", topic).option("includeHeaders", "true").load()
 
 
-def test_all_columns_arrive_as_sparks_own_source_reads_them(
-    spark, write, bootstrap_servers, topics
-):
+def test_all_columns_arrive_as_sparks_source_reads_them(spark, write, bootstrap_servers, topics):
     topic = topics.create(partitions=3)
     at = datetime(2024, 2, 29, 12, 30, 15, 123000)
     rows = [
@@ -76,9 +74,7 @@ def test_records_are_those_that_sparks_own_sink_writes(spark, write, bootstrap_s
 
 
 @pytest.mark.needs_format
-def test_keyed_rows_without_other_columns_take_the_partitions_of_sparks_sink(
-    spark, bootstrap_servers, topics
-):
+def test_keyed_rows_alone_take_the_partitions_of_sparks_sink(spark, bootstrap_servers, topics):
     ours, theirs = topics.create(partitions=5), topics.create(partitions=5)
     df = spark.range(1000).selectExpr("cast(cast(id as string) as binary) as key", "'v' as value")
     write_by_format(df, bootstrap_servers, topic=ours)
@@ -179,9 +175,7 @@ def test_what_the_error_about_a_timestamp_advises_makes_it_the_time_of_sending(
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "bigint", "string", "struct<a: int>"])
-def test_a_column_timestamp_is_ignored_as_by_sparks_own_sink(
-    spark, write, bootstrap_servers, topics, kind
-):
+def test_a_column_timestamp_is_ignored_as_by_sparks(spark, write, bootstrap_servers, topics, kind):
     ours, theirs = topics.create(), topics.create()
     old = {"timestamp": "timestamp'2020-01-01'", "struct<a: int>": "named_struct('a', 1)"}
     rows = spark.range(5).selectExpr("string(id) AS value", f"{old.get(kind, '5')} AS timestamp")
@@ -254,9 +248,7 @@ def test_the_format_names_an_old_record_when_it_commits(bootstrap_servers, topic
         writer.commit([message])
 
 
-def test_a_topic_that_replaces_timestamps_is_named_before_rows_are_written(
-    spark, bootstrap_servers, topics
-):
+def test_a_topic_that_replaces_timestamps_is_named_before_writing(spark, bootstrap_servers, topics):
     topic = topics.create(1, {"message.timestamp.type": "LogAppendTime"})
     rows = spark.sql("SELECT 'v' AS value, timestamp'2020-01-01' AS at")
     options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic}
@@ -267,9 +259,7 @@ def test_a_topic_that_replaces_timestamps_is_named_before_rows_are_written(
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.needs_format
-def test_nothing_is_said_without_the_right_to_read_the_topics_configuration(
-    spark, kafka, own_topics
-):
+def test_nothing_is_said_without_the_right_to_read_topics_configuration(spark, kafka, own_topics):
     topic = own_topics.create(1, {"retention.ms": str(WEEK_MS)})
     Acls(kafka.bootstrap_servers).deny("ANONYMOUS", topic, AclOperation.DESCRIBE_CONFIGS)
     rows = spark.sql("SELECT 'v' AS value, timestamp'2020-01-01' AS at")
@@ -307,9 +297,7 @@ def test_more_rows_than_the_buffer_holds_arrive_in_order(spark, bootstrap_server
     assert [int(r.value) for r in topics.read(topic)] == list(range(50_000))
 
 
-def test_foreach_batch_ignores_columns_whose_type_this_pyspark_has_no_class_for(
-    spark, bootstrap_servers, topics
-):
+def test_foreach_batch_ignores_columns_of_types_unknown_to_spark(spark, bootstrap_servers, topics):
     name = "spark.sql.timestampNanosTypes.enabled"
     try:
         spark.conf.set(name, "true")
@@ -335,9 +323,7 @@ def test_foreach_batch_ignores_columns_whose_type_this_pyspark_has_no_class_for(
 
 
 @pytest.mark.needs_format
-def test_foreach_batch_ignores_columns_that_the_format_cannot_have(
-    spark, bootstrap_servers, topics
-):
+def test_foreach_batch_ignores_columns_that_the_format_rejects(spark, bootstrap_servers, topics):
     topic = topics.create()
     # PySpark 3.5 cannot read a schema that has this type.
     time = "make_interval(1) AS time," if hasattr(types, "CalendarIntervalType") else ""

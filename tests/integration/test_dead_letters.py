@@ -176,9 +176,7 @@ def test_records_larger_than_the_topic_allows(own_topics, options, dead_letter_t
     assert "Raise the topic's max.message.bytes" in message
 
 
-def test_a_limit_that_was_raised_counts_while_the_topic_stays_in_use(
-    own_topics, options, dead_letter_topic
-):
+def test_a_limit_that_was_raised_counts_for_a_topic_in_use(own_topics, options, dead_letter_topic):
     topic = own_topics.create(1, {"max.message.bytes": "2000"})
     sink_options = parse(options | {"topic": topic, "kafka.metadata.max.age.ms": "100"})
     large = pa.record_batch({"value": [b"x" * 3000]})
@@ -206,9 +204,7 @@ def test_records_larger_than_the_client_may_send(own_topics, options):
     assert "Raise kafka.max.request.size" in message
 
 
-def test_a_large_record_that_compresses_is_left_to_the_brokers(
-    own_topics, options, dead_letter_topic
-):
+def test_a_large_record_that_compresses_is_left_to_brokers(own_topics, options, dead_letter_topic):
     topic = own_topics.create(1, {"max.message.bytes": "5000"})
     random = bytes((i * i * 31 + i * 7) % 251 for i in range(20_000))
     rows = [*numbered(20), b"x" * 20_000, random, *numbered(20)]
@@ -227,9 +223,7 @@ def test_a_large_record_that_compresses_is_left_to_the_brokers(
         ({"cleanup.policy": "compact"}, "Set cleanup.policy=delete for dead.letter.topic"),
     ],
 )
-def test_a_dead_letter_that_is_rejected_too_is_named_with_its_row(
-    own_topics, options, settings, advice
-):
+def test_a_rejected_dead_letter_is_named_with_its_row(own_topics, options, settings, advice):
     topic = own_topics.create(1, {"max.message.bytes": "2000"})
     full = own_topics.create(1, settings)
     batch = pa.record_batch({"value": [b"a", b"x" * 3000]})
@@ -413,9 +407,7 @@ def test_topics_that_allow_only_small_batches_get_all_records_in_order(
 
 
 @pytest.mark.parametrize(("size", "is_allowed"), [(100_000, True), (100_001, False)])
-def test_a_record_is_too_large_only_above_the_limit_and_the_others_are_delivered(
-    own_topics, kafka, size, is_allowed
-):
+def test_a_record_is_too_large_only_above_its_topics_limit(own_topics, kafka, size, is_allowed):
     topic = own_topics.create(1, {"max.message.bytes": "100000"})
     rows = numbered(500, 994)
     rows[250] = b"x" * (size - 72)  # bytes of the batch and the record around it

@@ -78,9 +78,7 @@ def servers() -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=name)
-def test_the_snippets_of_a_page_run_one_after_another(
-    page, spark, servers, tmp_path, monkeypatch, caplog
-):
+def test_the_snippets_of_a_page_run_in_order(page, spark, servers, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.NOTSET, "spark_kafka_sink")  # what a snippet sets ends with the test
     page_blocks = [block for block in runnable("python") if block.page == page]
     everything = "".join(block.text for block in page_blocks)

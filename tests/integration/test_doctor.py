@@ -262,9 +262,7 @@ def test_exactly_once_passes_and_leaves_no_transaction(examine, exactly_once, pr
     assert examine(exactly_once)["transaction"].message.startswith("needs --write-test-record")
 
 
-def test_rights_on_the_querys_own_prefix_are_enough_and_are_what_doctor_advises(
-    examine, exactly_once, acls
-):
+def test_rights_on_the_querys_prefix_are_enough_and_are_advised(examine, exactly_once, acls):
     """Others have rights on the same names, so nobody else has any."""
     prefix, ledger = (
         exactly_once[name] for name in ("transactional.id.prefix", "exactly.once.ledger.topic")

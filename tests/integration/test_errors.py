@@ -69,9 +69,7 @@ def test_spark_rejects_the_modes_that_depend_on_existing_data(spark, bootstrap_s
         df.write.format("kafka-nb").options(**options).mode(mode).save()
 
 
-def test_a_partition_that_does_not_exist_fails_the_task_and_says_so(
-    spark, bootstrap_servers, topics
-):
+def test_a_partition_that_does_not_exist_fails_the_task_by_name(spark, bootstrap_servers, topics):
     topic = topics.create(partitions=2)
     df = spark.createDataFrame([("v", 2)], "value string, partition int")
     with pytest.raises(Exception, match=f"DeliveryFailed: topic {topic}.*_UNKNOWN_PARTITION"):

@@ -306,9 +306,7 @@ def start(words, sink, tmp_path, way, partitions=2):
 
 
 @pytest.mark.parametrize("way", ["format", pytest.param("foreach_batch", marks=pytest.mark.slow)])
-def test_a_query_that_repeats_a_micro_batch_and_one_with_an_older_checkpoint(
-    spark, sink, tmp_path, way
-):
+def test_a_query_that_repeats_a_micro_batch_or_has_an_older_checkpoint(spark, sink, tmp_path, way):
     words, checkpoint = tmp_path / "words", tmp_path / "checkpoint"
     start(stream_of(spark, words, ["a", "b", "c"]), sink, tmp_path, way)
     shutil.copytree(checkpoint, tmp_path / "older")

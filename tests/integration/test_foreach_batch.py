@@ -72,9 +72,7 @@ def test_a_wrong_option_is_raised_where_the_user_wrote_it():
         foreach_batch({"kafka.bootstrap.servers": NOBODY, "kafka.linger.ms": "soon"})
 
 
-def test_a_refused_port_fails_the_first_micro_batch_of_every_query_in_a_few_seconds(
-    spark, tmp_path, monkeypatch
-):
+def test_a_refused_port_fails_every_first_micro_batch_in_seconds(spark, tmp_path, monkeypatch):
     folder = tmp_path / "of the machine, not of the application"
     folder.mkdir()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(folder))

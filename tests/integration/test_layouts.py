@@ -325,9 +325,7 @@ def test_a_micro_batch_that_has_lost_its_rows_is_not_complete(sink):
     assert sink.committed() == sorted(rows(0) + rows(1))
 
 
-def test_foreach_batch_reports_what_was_delivered_if_the_ledger_is_not_marked(
-    spark, sink, tmp_path
-):
+def test_foreach_batch_reports_what_was_delivered_without_marking_the_ledger(spark, sink, tmp_path):
     reports = []
 
     def on_report(report):

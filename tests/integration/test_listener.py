@@ -93,9 +93,7 @@ def words(spark, topics, tmp_path):
     return lines.repartition(2).withColumn("topic", name), first, second
 
 
-def test_progress_is_joined_with_the_reports_of_foreach_batch(
-    listen, words, bootstrap_servers, topics, tmp_path
-):
+def test_progress_is_joined_with_foreach_batch(listen, words, bootstrap_servers, topics, tmp_path):
     rows, first, second = words
     listener = listen(KafkaSinkListener())
     sink = foreach_batch({"kafka.bootstrap.servers": bootstrap_servers}, listener.on_report)
@@ -155,9 +153,7 @@ def test_the_lag_of_a_kafka_source_is_told(spark, listen, bootstrap_servers, top
 
 
 @pytest.mark.slow
-def test_a_listener_of_a_connect_session_reads_the_reports_of_its_server(
-    bootstrap_servers, topics, tmp_path
-):
+def test_a_listener_under_connect_reads_the_servers_reports(bootstrap_servers, topics, tmp_path):
     topic = topics.create()
     command = [sys.executable, str(APP), bootstrap_servers, topic, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)

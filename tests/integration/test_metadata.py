@@ -43,9 +43,7 @@ def query(spark, tmp_path):
         query.stop()
 
 
-def test_a_topic_deleted_and_created_again_during_a_query_is_written_again(
-    query, bootstrap_servers, topics
-):
+def test_a_topic_that_was_deleted_and_created_is_written_again(query, bootstrap_servers, topics):
     topic = topics.create(partitions=2)
     query(bootstrap_servers, topic)
     query.write("before")
@@ -57,9 +55,7 @@ def test_a_topic_deleted_and_created_again_during_a_query_is_written_again(
     assert Counter(r.value for r in topics.read(topic)) == {b"after": 100, b"later": 100}
 
 
-def test_added_partitions_are_used_within_the_maximum_age_of_metadata(
-    query, bootstrap_servers, topics
-):
+def test_added_partitions_are_used_within_the_age_of_metadata(query, bootstrap_servers, topics):
     topic = topics.create(partitions=1)
     query(bootstrap_servers, topic, **{"kafka.metadata.max.age.ms": "2000"})
     query.write("before")

@@ -69,9 +69,7 @@ def values_in(topics, topic):
 @pytest.mark.parametrize(
     "settings", [SHORT, pytest.param(DEFAULTS, marks=pytest.mark.slow)], ids=["short", "defaults"]
 )
-def test_the_next_task_after_connections_fell_silent_writes_its_records_once(
-    proxy, proxied, options, settings
-):
+def test_a_task_after_silent_connections_writes_records_once(proxy, proxied, options, settings):
     sink_options = parse(options | settings)
     write_partition(batches("before"), sink_options)
     started = time.monotonic()
@@ -108,9 +106,7 @@ def test_records_in_flight_when_connections_fall_silent_are_written_once(proxy, 
     assert values_in(proxied, options["topic"]) == values(batches("before", *names))
 
 
-def test_an_exactly_once_task_survives_that_all_its_connections_fall_silent(
-    proxy, proxied, exactly_once
-):
+def test_an_exactly_once_task_survives_silence_of_all_connections(proxy, proxied, exactly_once):
     options = exactly_once | SHORT
     exactly_once_task.write_batches(options, 0, 0, batches("before"))
     write_batch_marker(parse(options), "a-query", 0, 1)
@@ -128,9 +124,7 @@ def test_an_exactly_once_task_survives_that_all_its_connections_fall_silent(
     assert read == values(batches("before", "first", "second"))
 
 
-def test_silence_beyond_the_deadline_fails_the_task_by_name_and_the_next_one_goes_on(
-    proxy, proxied, options
-):
+def test_silence_beyond_the_deadline_fails_only_this_task_and_by_name(proxy, proxied, options):
     sink_options = parse(options | SHORT | {"close.timeout.ms": "2000"})
     write_partition(batches("before"), sink_options)
     with proxy.silent(), pytest.raises(DeadlineExceeded, match=r"close\.timeout\.ms"):
@@ -151,9 +145,7 @@ ONE = pa.record_batch({"value": ["late"]})  # so one request: the delays of seve
 @pytest.mark.parametrize(
     ("delayed", "seconds"), [("delay_seconds", 5.0), ("produce_delay_seconds", 10.0)]
 )
-def test_a_late_answer_fails_no_task_and_repeats_no_record(
-    proxy, proxied, options, seconds, delayed
-):
+def test_a_late_answer_fails_no_task_and_repeats_nothing(proxy, proxied, options, seconds, delayed):
     sink_options = parse(options)
     write_partition(batches("before"), sink_options)
     setattr(proxy, delayed, seconds)
@@ -162,9 +154,7 @@ def test_a_late_answer_fails_no_task_and_repeats_no_record(
     assert values_in(proxied, options["topic"]) == [*values(batches("before")), "late"]
 
 
-def test_answers_later_than_a_request_waits_fail_the_task_and_repeat_no_record(
-    proxy, proxied, options
-):
+def test_answers_after_a_requests_timeout_fail_the_task_and_repeat_nothing(proxy, proxied, options):
     sink_options = parse(options | SHORT | {"close.timeout.ms": "4000"})
     write_partition(batches("before"), sink_options)
     proxy.produce_delay_seconds = 3.0  # the client looks at its requests once a second

@@ -99,9 +99,7 @@ def test_modes_that_sparks_own_sink_refuses_are_refused(patched, frame, target, 
     assert target.values() == []
 
 
-def test_a_stream_with_all_that_a_writer_has_is_written_by_this_sink(
-    patched, spark, target, tmp_path
-):
+def test_a_stream_with_all_that_a_writer_has_uses_this_sink(patched, spark, target, tmp_path):
     words = stream_of(spark, tmp_path / "in", ["a", "b"], ["c"])
     writer = words.writeStream.outputMode("append").format("kafka").partitionBy("value")
     writer.option("truncate", None).trigger(availableNow=True)
@@ -120,9 +118,7 @@ def test_a_stream_with_all_that_a_writer_has_is_written_by_this_sink(
 @pytest.mark.parametrize(
     ("mode", "expected"), [("Update", ["1", "1", "2"]), ("complete", ["1", "1", "1", "2"])]
 )
-def test_output_modes_write_what_sparks_own_sink_writes(
-    patched, spark, target, tmp_path, mode, expected
-):
+def test_output_modes_write_what_sparks_sink_does(patched, spark, target, tmp_path, mode, expected):
     words = counts(stream_of(spark, tmp_path / "in", ["a", "b"], ["b"]))
     writer = words.writeStream.queryName("counts").format("Kafka").partitionBy("key")
     writer.trigger(availableNow=True)
@@ -242,9 +238,7 @@ def run_app(name, target, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(500)
-def test_under_spark_connect_writers_and_functions_for_foreach_batch_use_this_sink(
-    target, topics, tmp_path
-):
+def test_under_connect_writers_and_foreach_batch_functions_use_this_sink(target, topics, tmp_path):
     output = run_app("patch_app.py", target, tmp_path)
     assert output.count("is not supported: this sink only appends") == 2
     values = sorted(record.value.decode() for record in topics.read(target.topic))

@@ -75,9 +75,7 @@ def test_a_stream_that_is_throttled_is_slow_and_complete(spark, kafka, topics, t
     check_that_it_is_complete(spark, kafka, topics, "foreach_batch", tmp_path)
 
 
-def test_requests_that_time_out_while_brokers_delay_them_are_repeated(
-    spark, kafka, topics, tmp_path
-):
+def test_requests_that_time_out_because_of_quotas_are_repeated(spark, kafka, topics, tmp_path):
     options = {"kafka.request.timeout.ms": "1000", "close.timeout.ms": "60000"}
     check_that_it_is_complete(spark, kafka, topics, "exactly-once", tmp_path, **options)
 

@@ -137,9 +137,7 @@ def test_what_the_sink_rejected_is_replayed(replays, topics):
     }
 
 
-def test_what_has_no_schema_yet_is_serialized_and_everything_else_is_sent_as_it_is(
-    tmp_path, topics, add_jars, java
-):
+def test_what_has_no_schema_is_serialized_and_the_rest_stays(tmp_path, topics, add_jars, java):
     orders, dead_letters = topics.create(), topics.create()
     servers = topics.bootstrap_servers
     avro = b"\0\0\0\0\1\2\2x"  # the id of a schema, a union's second branch, and a text

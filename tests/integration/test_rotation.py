@@ -71,9 +71,7 @@ def set_password(kafka, password):
 
 
 @pytest.mark.parametrize("api", [EXACTLY_ONCE])
-def test_after_a_password_has_changed_the_query_fails_by_name_and_goes_on_with_the_new_one(
-    reauthenticating, stream, api
-):
+def test_a_query_fails_by_name_when_its_password_changes_and_goes_on(reauthenticating, stream, api):
     topic, words = reauthenticating.topics.create(), []
     set_password(reauthenticating, "first")
 
@@ -158,9 +156,7 @@ def alice(mutual_tls, tmp_path):
 
 
 @pytest.mark.parametrize("api", [FOREACH_BATCH])
-def test_a_query_whose_right_was_taken_away_goes_on_when_it_has_it_again(
-    mutual_tls, alice, stream, api
-):
+def test_a_query_without_its_right_goes_on_when_it_has_it_again(mutual_tls, alice, stream, api):
     topic, options, _ = alice
     stream.start(options)
     stream.write("before")
@@ -179,9 +175,7 @@ def test_a_query_whose_right_was_taken_away_goes_on_when_it_has_it_again(
 
 
 @pytest.mark.parametrize("api", [FOREACH_BATCH, EXACTLY_ONCE])
-def test_a_certificate_that_was_replaced_is_used_by_the_next_micro_batch(
-    mutual_tls, alice, stream, api
-):
+def test_a_replaced_certificate_is_used_by_the_next_micro_batch(mutual_tls, alice, stream, api):
     topic, options, path = alice
     stream.start(options)
     stream.write("as alice")

@@ -64,9 +64,7 @@ def test_what_a_registry_rejects_ends_the_query_before_a_record_moves(
     assert topics.read(topic) == []
 
 
-def test_a_registry_that_does_not_answer_is_given_up_at_the_deadline(
-    spark, bootstrap_servers, topics, stub
-):
+def test_a_silent_registry_is_given_up_at_the_deadline(spark, bootstrap_servers, topics, stub):
     stub.delay_seconds = 30.0
     sink_options = options(stub.url, bootstrap_servers, topic=topics.create())
     sink_options["schema.registry.request.timeout.ms"] = "1000"
@@ -77,9 +75,7 @@ def test_a_registry_that_does_not_answer_is_given_up_at_the_deadline(
     stub.delay_seconds = 0.0
 
 
-def test_a_type_that_avro_lacks_is_named_before_the_registry_is_asked(
-    spark, bootstrap_servers, stub
-):
+def test_a_type_that_avro_lacks_is_named_without_the_registry(spark, bootstrap_servers, stub):
     frame = spark.sql("SELECT named_struct('d', interval 1 month) AS value")
     with pytest.raises(Exception, match=r"value\.d: interval.*cast it to string"):
         write(frame, options(stub.url, bootstrap_servers, topic="t"))
@@ -159,9 +155,7 @@ def test_warm_up_registers_nothing(spark, bootstrap_servers, topics, stub):
     assert stub.requests == []
 
 
-def test_exactly_once_repeats_nothing_when_the_schema_has_another_id(
-    spark, bootstrap_servers, topics, stub
-):
+def test_exactly_once_repeats_nothing_under_another_id(spark, bootstrap_servers, topics, stub):
     topic = topics.create()
     exactly_once = {
         "topic": topic,

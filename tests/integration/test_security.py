@@ -337,9 +337,7 @@ def test_tasks_do_not_need_the_trust_store(spark, store, sasl_ssl, topics, tmp_p
 
 
 @pytest.mark.parametrize("name", ["SCRAM, PEM file", "PKCS12 key store", "PEM key as text"])
-def test_the_driver_learns_the_brokers_version_with_any_login(
-    request, store, topics, name, monkeypatch
-):
+def test_the_driver_learns_the_brokers_version(request, store, topics, name, monkeypatch):
     broker, settings = CONFIGURATIONS[name]
     topic = topics(broker).create()
     sink_options = options(
@@ -506,9 +504,7 @@ def test_a_task_says_which_right_is_missing(
     assert made.read(topic) == []
 
 
-def test_a_right_that_is_taken_away_ends_the_stream_at_once(
-    spark, store, sasl_ssl, topics, tmp_path
-):
+def test_a_right_that_is_taken_away_ends_the_stream(spark, store, sasl_ssl, topics, tmp_path):
     made = topics("sasl_ssl")
     topic = made.create()
     sasl_ssl.acls.allow("bob", topic, AclOperation.WRITE)

@@ -27,9 +27,7 @@ def expected(how):
     ("kind", "how"),
     [("local-cluster[2,1,1024]", "found"), ("connect", "found"), ("connect", "registered")],
 )
-def test_batch_and_streams_arrive_in_other_kinds_of_session(
-    bootstrap_servers, topics, tmp_path, kind, how
-):
+def test_batch_and_streams_arrive_in_other_sessions(bootstrap_servers, topics, tmp_path, kind, how):
     topic = topics.create(partitions=2)
     topics.create(name=f"{topic}-avro")
     command = [sys.executable, str(APP), kind, bootstrap_servers, topic, str(tmp_path), how]

@@ -153,9 +153,7 @@ def test_a_leader_whose_disk_is_full_ends_and_the_stream_goes_on(kafka, topics, 
     check(topics, topic, ["before", "with a full disk", "after"])
 
 
-def test_when_a_log_directory_fails_another_broker_leads_and_the_stream_goes_on(
-    kafka, topics, stream
-):
+def test_when_a_log_directory_fails_another_broker_leads_the_stream_goes_on(kafka, topics, stream):
     topic, leader = topic_in_second(kafka, topics)
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic} | PATIENT
     stream.start(options)

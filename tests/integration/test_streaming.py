@@ -40,9 +40,7 @@ def test_a_thread_of_ones_own_can_write_once_it_has_registered(spark, bootstrap_
 
 
 @pytest.mark.needs_format
-def test_complete_mode_writes_the_whole_result_each_time(
-    spark, bootstrap_servers, topics, tmp_path
-):
+def test_complete_mode_writes_the_full_result_each_time(spark, bootstrap_servers, topics, tmp_path):
     topic = topics.create()
     words = stream_of(spark, tmp_path / "in", ["a", "b"], ["a"])
     writer = counts(words).writeStream.format("kafka-nb").outputMode("complete")

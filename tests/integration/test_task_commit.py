@@ -19,9 +19,7 @@ def rows(spark, count, text="x"):
     return spark.range(0, count, numPartitions=1).selectExpr(f"concat('{text}', id) as value")
 
 
-def test_a_stopped_broker_fails_the_task_in_time_and_nothing_unsent_is_sent_later(
-    spark, kafka, own_topics
-):
+def test_a_stopped_broker_fails_the_task_in_time_and_nothing_is_sent_late(spark, kafka, own_topics):
     topic = own_topics.create()
     options = {"close.timeout.ms": "2000", "preflight": "false"}
     write_by_format(rows(spark, 1, "before-"), kafka.bootstrap_servers, topic=topic, **options)
@@ -94,9 +92,7 @@ def start_waiting(spark, kafka, own_topics, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["format", "foreach_batch"])
-def test_stopping_a_query_that_waits_for_a_broker_takes_no_longer_than_four_seconds(
-    spark, start_waiting, way, uncaught
-):
+def test_a_query_that_waits_for_brokers_stops_in_four_seconds(spark, start_waiting, way, uncaught):
     query = start_waiting(way)
     started = time.monotonic()
     query.stop()

@@ -87,9 +87,7 @@ def test_a_topic_that_exists_stays_as_it_is(bootstrap_servers, admin, topics):
     assert partitions(admin, topic) == 3
 
 
-def test_a_setting_that_the_brokers_do_not_know_is_a_mistake_with_its_place(
-    bootstrap_servers, admin, name
-):
+def test_a_setting_unknown_to_brokers_is_a_mistake_with_its_place(bootstrap_servers, admin, name):
     create = {"topic": {"partitions": "1", "config": {"retention.mss": "1"}}}
     with pytest.raises(InvalidConfiguration) as raised:
         create_missing(configuration(bootstrap_servers, create, topic=name), Said())
@@ -106,9 +104,7 @@ def test_more_replicas_than_there_are_brokers_may_be_right_later(bootstrap_serve
     assert (raised.value.topic, raised.value.code) == (name, "INVALID_REPLICATION_FACTOR")
 
 
-def test_a_name_that_differs_only_in_a_dot_is_a_mistake_with_its_place(
-    bootstrap_servers, topics, name
-):
+def test_a_name_that_differs_in_a_dot_is_a_mistake_with_its_place(bootstrap_servers, topics, name):
     topics.create(name=f"{name}_raw")
     create = {"topic": {"partitions": "1"}}
     with pytest.raises(InvalidConfiguration, match=rf"collides .*{name}_raw.* \(TOPIC_EXCEPTION"):

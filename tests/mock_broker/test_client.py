@@ -463,9 +463,7 @@ def test_records_keep_their_order_in_each_partition(cluster, records):
     assert client.close(Deadline(5))
 
 
-def test_a_group_for_a_missing_partition_is_rejected_and_the_others_arrive(
-    client, cluster, records
-):
+def test_a_group_for_a_missing_partition_is_rejected_and_others_arrive(client, cluster, records):
     cluster.create_topic("one")
     client.enqueue(group_by_partition(records(["first"], topic="one"), 1, 0), 1)
     assert flush(client) == []

@@ -74,9 +74,7 @@ def test_an_idle_producer_closes_all_connections_but_one_without_a_word(write, c
     assert (caplog.messages, idle.collect_report().broker_error) == ([], "")
 
 
-def test_a_first_connection_that_closes_before_its_last_answer_is_no_warning(
-    cluster, write, caplog
-):
+def test_a_first_connection_that_closes_before_an_answer_is_no_warning(cluster, write, caplog):
     for broker in range(1, BROKERS + 1):
         cluster.set_round_trip(broker, 500)
     write(kafka_enable_idempotence="true")

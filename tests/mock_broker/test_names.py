@@ -36,9 +36,7 @@ def hanging(resolver):
         (hanging, "within 2 s.*Check that the brokers are reachable"),
     ],
 )
-def test_a_task_fails_by_its_deadline_and_the_next_one_goes_on(
-    options, cluster, resolver, outage, reason
-):
+def test_a_task_fails_in_time_and_the_next_one_goes_on(options, cluster, resolver, outage, reason):
     sink_options = options(
         kafka_bootstrap_servers=cluster.bootstrap_servers.replace("127.0.0.1", "broker.test"),
         kafka_broker_address_ttl="0",

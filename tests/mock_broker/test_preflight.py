@@ -46,9 +46,7 @@ def test_a_forbidden_topic_fails(options, cluster):
         preflight.check(options())
 
 
-def test_a_missing_topic_is_left_to_the_tasks_if_brokers_do_not_say_whether_they_create_it(
-    options, cluster
-):
+def test_a_missing_topic_is_left_to_the_tasks_if_brokers_may_create_it(options, cluster):
     """The mock broker does not support DescribeConfigs."""
     cluster.set_topic_error("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     preflight.check(options())
@@ -75,9 +73,7 @@ def exactly_once(options):
 
 
 @pytest.mark.parametrize("runs", ["true", "false"])
-def test_brokers_that_do_not_hold_back_offsets_of_open_transactions_fail(
-    exactly_once, cluster, runs
-):
+def test_brokers_that_do_not_hold_back_transactional_offsets_fail(exactly_once, cluster, runs):
     """As before Kafka 2.5."""
     cluster.set_newest_version(OFFSET_FETCH, 5)
     with pytest.raises(InvalidOption, match=r"Kafka 2\.5 or later .*OffsetFetch .*version 5\. Up"):
@@ -186,9 +182,7 @@ def test_a_broker_that_stops_during_the_login_has_not_rejected_it(options, monke
             serving.join()
 
 
-def test_a_first_micro_batch_waits_for_its_budget_if_one_of_two_brokers_may_still_answer(
-    options, resolver, monkeypatch
-):
+def test_a_first_micro_batch_waits_if_one_of_two_brokers_may_answer(options, resolver, monkeypatch):
     monkeypatch.setattr(inquirer, "UNREACHABLE_SECONDS", 0.5)
     resolver.unknown.add("nowhere.test")
     with black_hole() as silent:

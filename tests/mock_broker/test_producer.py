@@ -75,9 +75,7 @@ def is_open(producer):
     return True
 
 
-def test_flush_reports_records_and_bytes_by_topic_and_starts_a_new_report(
-    producer, records, cluster
-):
+def test_flush_reports_records_and_bytes_by_topic_and_begins_again(producer, records, cluster):
     p = producer()
     p.send(records(["aa", "b"], key=pa.array(["k", None])))
     p.send(records(["c"], topic="u"))
@@ -351,9 +349,7 @@ def test_records_awaiting_metadata_keep_their_order(producer, records, cluster):
     assert [m.value().decode() for m in messages] == values
 
 
-def test_a_broker_that_does_not_answer_does_not_delay_what_others_accept(
-    producer, records, cluster, monkeypatch
-):
+def test_a_silent_broker_does_not_delay_what_others_accept(producer, records, cluster, monkeypatch):
     monkeypatch.setattr(topic_metadata, "_FIRST_REQUEST_SECONDS", 1.0)
     cluster.set_round_trip(CONTROLLER, 3_600_000)
     p = producer()
@@ -397,9 +393,7 @@ def test_records_without_a_key_avoid_partitions_without_a_leader(producer, recor
 
 
 @pytest.mark.parametrize("waiting_in", ["result", "flush"])
-def test_records_without_metadata_fail_at_their_budget_with_their_topic(
-    producer, records, waiting_in
-):
+def test_records_without_metadata_fail_in_time_with_their_topic(producer, records, waiting_in):
     p = producer(budget=SHORT, kafka_bootstrap_servers=REFUSED)
     late = pytest.raises(MetadataTimeout, match=r"never within 0\.5 s .*metadata\.ms")
     with ending_within(0.5, at_least=0.5), late as raised:
@@ -687,9 +681,7 @@ def test_reports_that_were_read_before_a_handler_closed_still_count(new_producer
     assert p.collect_report().possibly_persisted_records == 0
 
 
-def test_a_handler_that_raises_during_an_abort_keeps_no_other_thread_out(
-    new_producer, records, monkeypatch
-):
+def test_a_handler_that_raises_in_an_abort_keeps_no_thread_out(new_producer, records, monkeypatch):
     p = new_producer(kafka_bootstrap_servers=REFUSED)
     p._engine.sends.admit_unbounded(records(["v"]))  # the abort waits for its report
 

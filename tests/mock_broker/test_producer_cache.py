@@ -61,9 +61,7 @@ def test_a_renewed_certificate_is_read_by_the_next_task(cache, options, tmp_path
     assert producer_of(cache, made) is second
 
 
-def test_an_idle_producer_is_closed_after_its_timeout_although_no_task_follows(
-    cache, clock, options
-):
+def test_an_idle_producer_is_closed_after_its_timeout_without_a_task(cache, clock, options):
     producer = producer_of(cache, options(producer_cache_timeout="10m"))
     clock.now += 600
     wait_until(lambda: not producer.is_idle)
@@ -178,9 +176,7 @@ def test_a_process_ends_in_silence_where_python_starts_no_thread_any_more():
         assert answer.stderr == ""
 
 
-def test_a_producer_of_mostly_evicted_topics_is_replaced_by_one_with_the_others(
-    cache, options, records, asked_topics
-):
+def test_a_producer_of_mostly_evicted_topics_is_replaced(cache, options, records, asked_topics):
     made = options(kafka_metadata_evict_ms="1000")
     with cache.borrow(made) as borrowed:
         for number in range(101):

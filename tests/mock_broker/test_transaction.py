@@ -20,9 +20,7 @@ def wait():
     return BrokerWait(Deadline(20.0), "kafka.max.block.ms, 20 s", "a task")
 
 
-def test_a_transaction_fails_if_brokers_reject_a_request_and_accept_those_behind_it(
-    options, records, cluster, wait
-):
+def test_a_transaction_fails_if_brokers_reject_one_of_its_requests(options, records, cluster, wait):
     """As a new leader may do. Outside a transaction, librdkafka acknowledges all of them."""
     settings = options(kafka_enable_idempotence="true", kafka_batch_num_messages="1")
     transaction = Transaction(settings.producer, "an-id", 60_000)
@@ -55,9 +53,7 @@ def transaction(options, cluster, wait):
 
 
 @pytest.mark.parametrize("topic", ["t", "dead"])
-def test_a_record_that_only_brokers_know_to_be_bad_ends_the_transaction(
-    transaction, records, cluster, topic
-):
+def test_a_record_that_only_brokers_reject_ends_a_transaction(transaction, records, cluster, topic):
     """Of the topic for dead letters, the advice for the record itself is enough."""
     cluster.push_errors(PRODUCE, [ErrorCode.INVALID_RECORD])
     transaction.send(records(["a", "b"], topic=topic))

@@ -121,9 +121,7 @@ def test_records_have_the_time_of_the_column_that_the_option_names(options, clus
     assert report.oldest_timestamp_ms == min(filter(None, expected), default=None)
 
 
-def test_a_schema_that_one_worker_has_asked_for_is_known_to_all_of_its_executor(
-    options, tmp_path, monkeypatch
-):
+def test_a_schema_is_asked_for_once_by_the_workers_of_an_executor(options, tmp_path, monkeypatch):
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     with running_stub() as stub:
         made = options(value_format="avro", schema_registry_url=stub.url)

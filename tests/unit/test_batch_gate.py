@@ -152,9 +152,7 @@ def test_one_batch_that_is_larger_than_before_leaves_undivided_and_then_all_are_
     ],
     ids=["known", "no-answer", "forbidden"],
 )
-def test_a_rejected_batch_is_sent_again_in_parts_and_before_later_records(
-    engine, answer, parts, undivided
-):
+def test_a_rejected_batch_is_sent_again_in_parts_before_others(engine, answer, parts, undivided):
     request, later = (engine.send_values("t", [LARGE] * count) for count in (10, 2))
     engine.answer(described())
     engine.client.positions.clear()

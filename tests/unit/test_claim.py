@@ -351,9 +351,7 @@ def test_two_hundred_tasks_need_one_claim(simulate, first_at, claimed_by):
 
 
 @pytest.mark.parametrize(("former", "option", "seconds"), [(1, 1, 5.0), (200, 2, 45.0)])
-def test_twelve_tasks_that_are_more_than_the_option_says_need_few_claims(
-    simulate, former, option, seconds
-):
+def test_more_tasks_than_the_option_says_need_few_claims(simulate, former, option, seconds):
     """Each of those beyond it could claim a layout that is larger by one."""
     simulation = simulate(former, 0.05, 0.12)
     simulation.run([0.0] * 12, option=option)
@@ -385,9 +383,7 @@ def announce_only(layout_claim, wait, step=LayoutClaim._report_progress):
         (LayoutClaim, "_report_progress", announce_only),
     ],
 )
-def test_the_simulation_notices_that_a_working_claim_is_fenced(
-    simulate, monkeypatch, owner, part, mutant
-):
+def test_the_simulation_notices_that_a_claim_is_fenced(simulate, monkeypatch, owner, part, mutant):
     monkeypatch.setattr(owner, part, mutant)
     simulation = simulate(200, 0.05, 0.12)
     simulation.run([0.0] * 12, until=60.0)

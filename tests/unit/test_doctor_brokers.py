@@ -104,9 +104,7 @@ def test_a_groups_coordinator_that_is_starting_is_asked_again(asked, clients):
     ("code", "seconds"),
     [(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, 0), (KafkaError.GROUP_AUTHORIZATION_FAILED, 30)],
 )
-def test_an_error_of_a_group_is_raised_at_the_deadline_or_if_it_stays(
-    asked, clients, code, seconds
-):
+def test_an_error_of_a_group_is_raised_at_the_deadline_or_at_once(asked, clients, code, seconds):
     error = KafkaError(code, "ConsumerGroupDescribe: ")  # as librdkafka words it
     clients.admin.describe_consumer_groups = lambda names, **_: {names[0]: answer(error)}
     with pytest.raises(RequestRejected, match=f"^ConsumerGroupDescribe: {error.name()}$") as raised:

@@ -92,9 +92,7 @@ def test_brokers_that_say_nothing_are_not_accused(examine, brokers, check, hides
 @pytest.mark.parametrize(
     ("creates", "outcome"), [("false", Outcome.FAILED), ("true", Outcome.WARNED)]
 )
-def test_a_missing_ledger_topic_fails_if_the_brokers_do_not_create_it(
-    examine, brokers, creates, outcome
-):
+def test_a_missing_ledger_topic_fails_if_brokers_create_none(examine, brokers, creates, outcome):
     del brokers.topics["ledger"]
     brokers.brokers_own["auto.create.topics.enable"] = creates
     finding = only(examine(exactly_once.ledger_topic))
@@ -194,8 +192,6 @@ def test_of_coordinators_that_are_not_seen_the_brokers_settings_count(examine, b
     ]
 
 
-def test_what_coordinators_say_themselves_counts_more_than_what_they_are_created_with(
-    examine, brokers
-):
+def test_what_coordinators_say_counts_more_than_what_they_are_created_with(examine, brokers):
     brokers.brokers_own = dict.fromkeys(CREATED_WITH, "1")
     assert only(examine(exactly_once.coordinators)).outcome is Outcome.PASSED

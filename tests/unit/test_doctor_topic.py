@@ -86,9 +86,7 @@ def test_what_is_right_passes(examine, check, message):
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "failed", "whether the brokers create it is unk"),
     ],
 )
-def test_of_a_missing_topic_the_finding_depends_on_the_brokers(
-    examine, brokers, settings, outcome, message
-):
+def test_a_missing_topic_fails_or_not_as_brokers_say(examine, brokers, settings, outcome, message):
     brokers.topics["t"], brokers.brokers_own = MISSING, settings
     finding = examine(topic.topic)
     assert (finding.outcome.value, finding.blocks) == (outcome, True)
@@ -122,9 +120,7 @@ def test_a_missing_topic_that_the_job_creates_passes_and_the_rest_is_skipped(exa
         (31, "", "permission to describe and create it"),
     ],
 )
-def test_a_missing_topic_that_brokers_would_not_create_fails_with_their_reason(
-    examine, brokers, code, reason, advice
-):
+def test_a_missing_topic_fails_with_the_brokers_reason(examine, brokers, code, reason, advice):
     brokers.topics = {}
     brokers.if_created = RequestRejected(code, reason)
     for check in (topic.topic, topic.dead_letter_topic):
@@ -180,9 +176,7 @@ def test_a_partition_without_leader_fails(examine, brokers):
         ([partition(replicas=0, in_sync=0)], "2", "skipped", "the brokers do not report this"),
     ],
 )
-def test_replicas_are_compared_with_what_acks_all_needs(
-    examine, brokers, partitions, needed, outcome, message
-):
+def test_replicas_are_compared_with_acks(examine, brokers, partitions, needed, outcome, message):
     brokers.topics["t"] = fake_brokers.topic(*partitions)
     brokers.settings["t"]["min.insync.replicas"] = needed
     finding = examine(topic.in_sync_replicas)

@@ -96,9 +96,7 @@ def test_a_fatal_error_of_the_client_is_named_before_its_event_is_read(engine):
     assert "IdempotentWrite" in error
 
 
-def test_the_first_request_opens_its_topics_so_that_the_client_requests_them_while_connecting(
-    engine,
-):
+def test_the_first_request_opens_its_topics_so_that_the_client_asks_when_it_connects(engine):
     send(engine, "t")
     send(engine, "u")
     assert [topics for topics, _ in engine.client.requests] == [["t"], ["u"]]

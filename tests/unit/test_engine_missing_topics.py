@@ -87,9 +87,7 @@ def test_a_missing_topic_for_dead_letters_is_one(engine):
 
 
 @pytest.mark.parametrize("code", DROPPED)
-def test_records_that_the_client_drops_for_one_answer_are_sent_again_before_later_ones(
-    engine, code
-):
+def test_records_that_the_client_drops_for_one_answer_are_sent_before_later_ones(engine, code):
     first, second = engine.send_values("t", ["a", "b", "c"]), engine.send_values("t", ["d"])
     engine.know("t", DLQ)
     engine.answer(MISSING)

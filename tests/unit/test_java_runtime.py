@@ -90,9 +90,7 @@ def test_a_failed_download_says_what_was_tried_and_what_to_do_instead(cache, tmp
     assert list(cache.iterdir()) == []
 
 
-def test_an_archive_is_compared_with_its_checksum_before_it_is_unpacked(
-    cache, tmp_path, monkeypatch
-):
+def test_an_archives_checksum_is_verified_before_it_is_unpacked(cache, tmp_path, monkeypatch):
     def retrieve(what, selection, target, instead):
         (tmp_path / "program").write_text("content")
         target.mkdir()

@@ -158,9 +158,7 @@ output.close()
 
 
 @pytest.mark.parametrize("messages", [subprocess.PIPE, subprocess.STDOUT])
-def test_a_reader_of_standard_output_that_reads_no_further_does_not_hold_up_the_job(
-    messages, tmp_path
-):
+def test_a_reader_of_standard_output_that_stops_reading_holds_up_no_job(messages, tmp_path):
     code = """
 from spark_kafka_sink.tools.job import output as job_output
 from spark_kafka_sink.tools.job.reports import MicroBatch

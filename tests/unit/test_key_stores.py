@@ -150,9 +150,7 @@ def test_a_store_of_type_jks_may_be_pkcs12_as_in_java(java_stores):
         ("no key", PASSWORD, "it has no private key"),
     ],
 )
-def test_a_jks_store_that_cannot_be_used_is_rejected_with_the_reason_and_the_way_out(
-    java_stores, name, password, reason
-):
+def test_an_unusable_jks_store_is_rejected_with_the_reason(java_stores, name, password, reason):
     path = java_stores[name].path
     message = jks_rejection(jks_settings(path, password))
     start = f"kafka.ssl.keystore.location={path} cannot be read as JKS on the driver: "
@@ -261,9 +259,7 @@ def test_a_good_store_is_read(files, name, kind, passwords):
         ("other.pem", "PEM", {}, r"or kafka\.ssl\.keystore\.type$"),
     ],
 )
-def test_a_store_that_the_client_cannot_read_is_rejected_with_the_way_out(
-    files, name, kind, passwords, advice
-):
+def test_a_store_that_the_client_cannot_read_is_rejected(files, name, kind, passwords, advice):
     assert re.search(advice, rejection(files, name, kind, **passwords))
 
 

@@ -18,9 +18,7 @@ from spark_kafka_sink.errors import LimitReached, RegistryRejected, RegistryUnav
 from spark_kafka_sink.schemas import known_schemas
 
 
-def test_a_schema_that_was_known_needs_no_registry_in_a_new_process(
-    registry, tmp_path, new_process
-):
+def test_a_known_schema_needs_no_registry_in_a_new_process(registry, tmp_path, new_process):
     prepared(registry, folder=tmp_path)
     new_process()
     registry.failure = (503, b"gone")
@@ -77,9 +75,7 @@ def test_the_answers_of_two_registries_at_one_url_do_not_mix(
         assert not any(value in file.name for value in secret)
 
 
-def test_of_two_processes_that_ask_at_once_both_use_the_answer_of_the_first(
-    registry, tmp_path, new_process, monkeypatch
-):
+def test_of_two_answers_at_once_the_first_one_counts(registry, tmp_path, new_process, monkeypatch):
     latest = {**LATEST, "folder": tmp_path}
     registry.add("t-value", REQUIRED)
     request = known_schemas._request
@@ -102,9 +98,7 @@ def test_of_two_processes_that_ask_at_once_both_use_the_answer_of_the_first(
     assert len(list(tmp_path.iterdir())) == 2  # the answer, and the key of its name
 
 
-def test_a_folder_without_hard_links_keeps_schemas_too(
-    registry, tmp_path, new_process, monkeypatch
-):
+def test_a_folder_without_links_keeps_schemas_too(registry, tmp_path, new_process, monkeypatch):
     def link(*_: object) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 

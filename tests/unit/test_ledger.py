@@ -111,9 +111,7 @@ def test_the_first_micro_batch_needs_no_ledger_and_is_claimed(
         (Task(5, 0, 3), marker(4), Layout(5, 0), entry(5), CLAIM),
     ],
 )
-def test_only_the_number_of_partitions_that_was_claimed_may_send(
-    task, marker, layout, own, decision
-):
+def test_only_the_claimed_number_of_partitions_may_send(task, marker, layout, own, decision):
     assert Ledger(marker, layout, own).decide(task) is decision
 
 
@@ -136,9 +134,7 @@ def test_only_the_number_of_partitions_that_was_claimed_may_send(
         (Task(5, 0, 2, stage="later"), marker(5, 3), None, entry(5), CHANGED),
     ],
 )
-def test_a_stage_with_more_partitions_than_its_option_says_goes_on(
-    task, marker, layout, own, decision
-):
+def test_a_stage_with_more_partitions_than_the_option_goes_on(task, marker, layout, own, decision):
     assert Ledger(marker, layout, own).decide(task) is decision
 
 

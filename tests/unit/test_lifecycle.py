@@ -103,9 +103,7 @@ def test_a_closing_thread_that_comes_too_late_gets_no_access(lifecycle):
     assert lifecycle.state is ProducerState.CLOSED
 
 
-def test_a_closing_thread_waits_no_longer_than_its_deadline_for_a_thread_that_does_not_release(
-    lifecycle, other_thread
-):
+def test_a_closing_thread_waits_no_longer_than_its_deadline_for_access(lifecycle, other_thread):
     assert take(lifecycle)
     closing = other_thread(lifecycle.acquire_to_close, ProducerState.ABORTING, Deadline(0.05))
     assert closing.result(SOON) is False

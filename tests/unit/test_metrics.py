@@ -290,9 +290,7 @@ def test_health_is_200_again_when_a_query_that_failed_waits_for_data(listener, h
 
 
 @pytest.mark.parametrize("is_end_late", [False, True])
-def test_a_query_that_runs_again_with_another_checkpoint_takes_over_the_failure(
-    listener, health, is_end_late
-):
+def test_a_query_with_another_checkpoint_takes_over_the_failure(listener, health, is_end_late):
     """Spark tells starts at once, but ends later."""
     other = "99999999-2222-3333-4444-555555555555"
     events = [(listener.onQueryTerminated, terminated("a"))]

@@ -218,9 +218,7 @@ def login():
 
 
 @pytest.mark.parametrize("is_installed", [True, False])
-def test_a_token_that_cannot_be_made_is_a_failure_of_the_mechanism(
-    monkeypatch, login, is_installed
-):
+def test_a_token_that_cannot_be_made_fails_the_mechanism(monkeypatch, login, is_installed):
     def sign(region):
         return None.access_key  # as the signer does if the SDK has no credentials
 

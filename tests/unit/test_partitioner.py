@@ -199,9 +199,7 @@ def test_batches_that_reach_some_partitions_reach_all_of_them_in_turn():
 
 
 @given(st.randoms(), st.integers(1, 500), st.integers(1, 9), st.integers(0, 500))
-def test_keys_choose_as_ever_beside_rows_without_one_which_are_spread(
-    random, rows, count, value_bytes
-):
+def test_keys_choose_as_ever_beside_rows_without_a_key(random, rows, count, value_bytes):
     share = random.random()
     keys = [b"%d" % row if random.random() < share else None for row in range(rows)]
     made = sized(len(keys), value_bytes, keys)

@@ -113,9 +113,7 @@ def test_oauth_whose_endpoint_does_not_answer_is_no_rejection(registry):
     ("status", "error"),
     [(408, RegistryUnavailable), (503, RegistryUnavailable), (404, RegistryRejected)],
 )
-def test_oauth_whose_endpoint_answers_without_a_token_is_a_rejection_unless_it_may_pass(
-    registry, status, error
-):
+def test_an_endpoint_without_a_token_is_a_rejection_unless_it_may_pass(registry, status, error):
     with (
         served(lambda path, headers: (status, "later")) as url,
         pytest.raises(error, match="no token for the login"),

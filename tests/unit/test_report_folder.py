@@ -167,9 +167,7 @@ def test_each_report_in_an_object_store_is_a_file(object_store):
     assert list(batches(folder).values()) == [[0], [1], [2]]
 
 
-def test_an_object_store_is_listed_only_now_and_then_to_delete_the_oldest(
-    object_store, monkeypatch
-):
+def test_an_object_store_is_listed_now_and_then_to_delete_the_oldest(object_store, monkeypatch):
     monkeypatch.setattr(report_folder, "_MAX_SMALL_FILES", 2)
     uri, folder, listed = object_store
     for batch_id in range(1, 100):

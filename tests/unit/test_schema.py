@@ -98,9 +98,7 @@ def test_columns_that_make_a_record_are_accepted(columns):
          "array<struct<key:string,value:binary>>", 'drop("headers")'),
     ],
 )  # fmt: skip
-def test_column_of_a_wrong_type_is_named_with_what_converts_it(
-    column, kind, shown, allowed, instead
-):
+def test_a_column_of_a_wrong_type_is_named_with_its_cast(column, kind, shown, allowed, instead):
     columns = {"value": TEXT, "topic": TEXT, column: kind}
     message = problems(*columns.items(), topic=None)
     assert message == (

@@ -115,9 +115,7 @@ def decoded(client, schema_format, topic, record):
 
 @pytest.mark.parametrize("schema_format", ["avro", "json"])
 @pytest.mark.parametrize("location", ["prefix", "header"])
-def test_confluents_readers_read_what_was_written_whatever_headers_it_was_copied_with(
-    registry, schema_format, location
-):
+def test_confluents_readers_read_values_whatever_their_headers(registry, schema_format, location):
     formats = {"value_format": schema_format, "key_format": schema_format}
     # With less than six bytes, Confluent's reader does not look at the header.
     keys = pa.array(["customer 7", "customer 8"])
@@ -147,9 +145,7 @@ def test_confluents_readers_read_what_was_written_whatever_headers_it_was_copied
 
 @pytest.mark.parametrize("location", ["prefix", "header"])
 @pytest.mark.parametrize("serialized", ["key", "value"])
-def test_the_id_of_a_column_without_a_format_stays_as_the_row_has_it(
-    registry, location, serialized
-):
+def test_the_id_of_a_column_without_a_format_stays_as_it_is(registry, location, serialized):
     """Its bytes are copied, and their id is in the header."""
     parsed = parse(
         {
@@ -223,9 +219,7 @@ HEADER_LISTS = st.lists(st.tuples(HEADER_NAMES, st.none() | st.binary(max_size=3
     st.booleans(),
     st.data(),
 )
-def test_records_have_the_headers_of_their_rows_but_for_the_ids_of_serialized_columns(
-    lists, serialized, is_header, data
-):
+def test_records_have_their_rows_headers_but_for_the_ids(lists, serialized, is_header, data):
     rows = len(lists)
     texts = {name: [b"%d" % row for row in range(rows)] for name in ("key", "value")}
     sides = sorted(serialized)

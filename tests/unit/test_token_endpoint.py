@@ -129,9 +129,7 @@ def test_the_options_for_https_may_name_a_file_a_folder_or_a_text(endpoint, bund
         assert log_in(url, **{"kafka.https.ca.pem": one_line.read_text()}) == LOGGED_IN
 
 
-def test_certificates_that_are_not_trusted_are_named_with_the_way_out(
-    endpoint, bundle, trust, tmp_path
-):
+def test_untrusted_certificates_are_named_with_the_way_out(endpoint, bundle, trust, tmp_path):
     other = tmp_path / "other.pem"
     trustme.CA().cert_pem.write_to_path(str(other))
     trust(other)

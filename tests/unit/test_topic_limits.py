@@ -188,9 +188,7 @@ def engine_with_old_limits(old_limit):
     return engine
 
 
-def test_a_record_that_old_limits_reject_waits_for_new_ones_and_is_sent_if_they_allow_it(
-    engine_with_old_limits,
-):
+def test_a_record_that_old_limits_reject_is_sent_if_new_ones_allow_it(engine_with_old_limits):
     engine = engine_with_old_limits
     first, second = engine.send_values("t", LARGE), engine.send_values("t", ["b"])
     assert (engine.sent(first), engine.sent(second)) == ([], [])
@@ -226,9 +224,7 @@ def test_old_limits_hold_up_no_record_that_they_allow_and_no_other_topic(engine_
     assert engine.sent(other) == [0]
 
 
-def test_old_limits_hold_up_no_other_topic_that_becomes_sendable_at_the_same_time(
-    engine_with_old_limits,
-):
+def test_old_limits_hold_up_no_topic_that_is_sendable_at_the_same_time(engine_with_old_limits):
     engine = engine_with_old_limits
     before = engine.send_values("u", ["a"])
     engine.know("u")
@@ -274,9 +270,7 @@ def test_the_brokers_decide_if_old_limits_are_not_confirmed(engine_with_old_limi
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
 
 
-def test_the_wait_for_new_limits_is_not_at_the_expense_of_the_wait_for_metadata(
-    engine_with_old_limits,
-):
+def test_the_wait_for_limits_is_not_at_the_expense_of_that_for_metadata(engine_with_old_limits):
     engine = engine_with_old_limits
     engine.send_values("t", LARGE)
     later = engine.send_values("t", ["b"])

@@ -171,9 +171,7 @@ def test_a_store_that_java_cannot_read_is_rejected_with_the_command_that_convert
     assert conversion(store) in message
 
 
-def test_without_a_java_the_command_that_converts_the_store_is_named_too(
-    store, tmp_path, monkeypatch
-):
+def test_without_java_the_command_that_converts_a_store_is_named_too(store, tmp_path, monkeypatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     message = rejection(store)

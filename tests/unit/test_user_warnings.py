@@ -84,9 +84,7 @@ def test_a_session_that_hides_the_setting_gets_no_warning():
     ("seconds", "is_warned"), [("5", True), ("60", True), ("61", False), ("0", False)]
 )
 @pytest.mark.parametrize("kills", ["true", "false"])
-def test_workers_that_spark_kills_while_they_wait_for_brokers_are_warned_of(
-    seconds, is_warned, kills
-):
+def test_workers_that_spark_kills_while_they_wait_are_warned_of(seconds, is_warned, kills):
     session = Session(None, killOnIdleTimeout=kills, idleTimeoutSeconds=seconds)
     for call in (
         lambda: register(session),
