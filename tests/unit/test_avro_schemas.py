@@ -177,18 +177,11 @@ def pair(first: Any, second: Any) -> list[Any]:
         (pair("int", "long"), POINT, LONG, 2),
         (pair("int", ["null", "long"]), POINT, LONG, 2),
         (pair("long", ["null", "long"]), POINT, {"x": None}, 2),
-        (
-            pair({"type": "array", "items": "int"}, {"type": "array", "items": "long"}),
-            pa.struct([pa.field("x", pa.list_(pa.field("element", pa.int64(), False)), False)]),
-            {"x": [2**40]},
-            2,
-        ),
-        (
-            pair({"type": "map", "values": "int"}, {"type": "map", "values": "long"}),
-            pa.struct({"x": pa.map_(pa.string(), pa.int64())}),
-            {"x": {"k": 2**40}},
-            2,
-        ),
+        (pair({"type": "array", "items": "int"}, {"type": "array", "items": "long"}),
+         pa.struct([pa.field("x", pa.list_(pa.field("element", pa.int64(), False)), False)]),
+         {"x": [2**40]}, 2),
+        (pair({"type": "map", "values": "int"}, {"type": "map", "values": "long"}),
+         pa.struct({"x": pa.map_(pa.string(), pa.int64())}), {"x": {"k": 2**40}}, 2),
         (
             [
                 {"type": "fixed", "name": "A", "size": 3, **FIVE_DIGITS},
@@ -202,14 +195,8 @@ def pair(first: Any, second: Any) -> list[Any]:
         (["null", "bytes", "string"], pa.string(), "é", 2),
         (["double", "int"], pa.int32(), 5, 1),
         (pair("bytes", "string"), pa.struct({"x": pa.string()}), {"x": "é"}, 2),
-        (
-            pair(
-                logical("long", "timestamp-millis"), ["null", logical("long", "timestamp-micros")]
-            ),
-            pa.struct([pa.field("x", UTC, nullable=False)]),
-            {"x": 1001},
-            2,
-        ),
+        (pair(logical("long", "timestamp-millis"), ["null", logical("long", "timestamp-micros")]),
+         pa.struct([pa.field("x", UTC, nullable=False)]), {"x": 1001}, 2),
         # Rather convert values than reject some.
         (["null", {"type": "enum", "name": "E", "symbols": ["A"]}, "bytes"], pa.string(), "C", 2),
         # The first of those that are as good.
@@ -222,7 +209,7 @@ def pair(first: Any, second: Any) -> list[Any]:
         (["null", "int"], pa.int64(), 5, 1),
         ([{"type": "enum", "name": n, "symbols": ["A"]} for n in "EF"], pa.string(), "A", 0),
     ],
-)
+)  # fmt: skip
 def test_of_several_branches_the_one_that_fits_best_is_written(
     union: list[Any], arrow_type: pa.DataType, row: Any, index: int
 ) -> None:

@@ -158,24 +158,16 @@ def test_a_partition_without_leader_fails(examine, brokers):
 @pytest.mark.parametrize(
     ("partitions", "needed", "outcome", "message"),
     [
-        (
-            [partition(0), partition(1, in_sync=1)],
-            "2",
-            "failed",
-            "fewer than min.insync.replicas=2 for partition 1:",
-        ),
-        (
-            [partition(number, in_sync=1, replicas=1) for number in range(8)],
-            "2",
-            "failed",
-            "partitions 0, 1, 2, 3, 4 and 3 more, and there are only 1",
-        ),
+        ([partition(0), partition(1, in_sync=1)], "2", "failed",
+         "fewer than min.insync.replicas=2 for partition 1:"),
+        ([partition(number, in_sync=1, replicas=1) for number in range(8)], "2", "failed",
+         "partitions 0, 1, 2, 3, 4 and 3 more, and there are only 1"),
         ([partition(replicas=2, in_sync=2)], "2", "warned", "=2: while any of their brokers rest"),
         ([partition(replicas=1, in_sync=1)], "1", "warned", "=1: while any of their brokers rest"),
         ([partition(in_sync=2)], "2", "warned", "replicas of partition 0 are not in sync"),
         ([partition(replicas=0, in_sync=0)], "2", "skipped", "the brokers do not report this"),
     ],
-)
+)  # fmt: skip
 def test_replicas_are_compared_with_acks(examine, brokers, partitions, needed, outcome, message):
     brokers.topics["t"] = fake_brokers.topic(*partitions)
     brokers.settings["t"]["min.insync.replicas"] = needed

@@ -29,25 +29,17 @@ def failed_delivery(partition, code):
     [
         (0, SHARED, MetadataTimeout, r"within 1\.5 s \(kafka\.max\.block\.ms\); last .* refused"),
         (0, ITS_OWN, MetadataTimeout, r"within 2\.5 s \(kafka\.max\.block\.metadata\.ms\)"),
-        (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            SHARED,
-            TopicUnavailable,
-            r"still after 1\.5 s \(kafka\.max\.block\.ms\)\. .* did not create it.*\. Create it",
-        ),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, SHARED, TopicUnavailable,
+         r"still after 1\.5 s \(kafka\.max\.block\.ms\)\. .* did not create it.*\. Create it"),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, SHARED, TopicUnavailable, "Grant this user per"),
         (ErrorCode.INVALID_TOPIC, SHARED, TopicUnavailable, "Choose another name"),
-        (
-            38,
-            SHARED,
-            TopicUnavailable,
-            r"INVALID_REPLICATION_FACTOR\), still after .* fewer brokers",
-        ),
+        (38, SHARED, TopicUnavailable,
+         r"INVALID_REPLICATION_FACTOR\), still after .* fewer brokers"),
         (37, ITS_OWN, TopicUnavailable, "INVALID_PARTITIONS.* another number of partitions"),
         (44, ITS_OWN, TopicUnavailable, "POLICY_VIOLATION.* as the policy requires"),
         (5, SHARED, MetadataTimeout, r"Leader not available \(LEADER_NOT_AVAILABLE\); last broker"),
     ],
-)
+)  # fmt: skip
 def test_a_topic_without_metadata_is_named_with_the_reason(code, budget, kind, text):
     error = error_messages.no_metadata("orders", code, budget, REPORT)
     assert type(error) is kind

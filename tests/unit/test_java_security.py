@@ -168,47 +168,26 @@ def test_a_login_that_the_protocol_does_not_use_is_not_even_read(protocol, mecha
         ("PLAIN", f'{PLAIN} required password="hunter2";', "has no username"),
         ("PLAIN", f'{PLAIN} required username="hunter2";', "has no password"),
         ("SCRAM-SHA-256", COMPLETE, r"set kafka\.sasl\.mechanism to PLAIN"),
-        (
-            "scram-sha-256",
-            f'{SCRAM} required username="u" password="hunter2";',
-            r"set kafka\.sasl\.mechanism to SCRAM-SHA-256 or SCRAM-SHA-512",
-        ),
-        (
-            "GSSAPI",
-            'com.sun.security.auth.module.Krb5LoginModule required principal="hunter2";',
-            r"not Krb5LoginModule; .*does not support Kerberos",
-        ),
-        (
-            "OAUTHBEARER",
-            'com.example.TokenLoginModule required clientSecret="hunter2";',
-            r"not TokenLoginModule; .*sasl\.oauthbearer\.token\.endpoint\.url",
-        ),
-        (
-            "PLAIN",
-            'com.example.FileLoginModule required file="hunter2";',
-            r"not FileLoginModule; .* for PLAIN or SCRAM, kafka\.sasl\.username and",
-        ),
-        (
-            "SCRAM-SHA-256",
-            f'{SCRAM} required username="u" password="hunter2" tokenauth="true";',
-            "does not support Kafka's delegation tokens; log in with the password of a user",
-        ),
-        (
-            "PLAIN",
-            f'{PLAIN} required userName="u" password="hunter2";',
-            r"does not read userName; did you mean username\?",
-        ),
-        (
-            "PLAIN",
-            "software.amazon.msk.auth.iam.IAMLoginModule required;",
-            r"set kafka\.sasl\.mechanism to AWS_MSK_IAM",
-        ),
+        ("scram-sha-256", f'{SCRAM} required username="u" password="hunter2";',
+         r"set kafka\.sasl\.mechanism to SCRAM-SHA-256 or SCRAM-SHA-512"),
+        ("GSSAPI", 'com.sun.security.auth.module.Krb5LoginModule required principal="hunter2";',
+         r"not Krb5LoginModule; .*does not support Kerberos"),
+        ("OAUTHBEARER", 'com.example.TokenLoginModule required clientSecret="hunter2";',
+         r"not TokenLoginModule; .*sasl\.oauthbearer\.token\.endpoint\.url"),
+        ("PLAIN", 'com.example.FileLoginModule required file="hunter2";',
+         r"not FileLoginModule; .* for PLAIN or SCRAM, kafka\.sasl\.username and"),
+        ("SCRAM-SHA-256", f'{SCRAM} required username="u" password="hunter2" tokenauth="true";',
+         "does not support Kafka's delegation tokens; log in with the password of a user"),
+        ("PLAIN", f'{PLAIN} required userName="u" password="hunter2";',
+         r"does not read userName; did you mean username\?"),
+        ("PLAIN", "software.amazon.msk.auth.iam.IAMLoginModule required;",
+         r"set kafka\.sasl\.mechanism to AWS_MSK_IAM"),
         ("PLAIN", "hunter2", "is not of the form"),
         ("PLAIN", "", "is not of the form"),
         ("PLAIN", f'{PLAIN} required username="u" password="hunter2;', "is not of the form"),
         ("PLAIN", COMPLETE * 2, "with one login module"),
     ],
-)
+)  # fmt: skip
 def test_jaas_that_cannot_be_translated_is_rejected_without_its_text(mechanism, text, advice):
     with pytest.raises(InvalidOption, match=rf"kafka\.sasl\.jaas\.config.* {advice}") as raised:
         translate(login(mechanism, text))

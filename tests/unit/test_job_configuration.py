@@ -188,11 +188,8 @@ name: again
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (
-            "name: numbers\n",
-            "",
-            "job.yaml:1:1: name: is required: the query's name, also in Spark's",
-        ),
+        ("name: numbers\n", "",
+         "job.yaml:1:1: name: is required: the query's name, also in Spark's"),
         ("name: numbers", "name:", "job.yaml:1:1: name: has no value; leave it out"),
         ("name: numbers", "name: ''", "job.yaml:1:1: name: is empty"),
         ("name: numbers", "name: [a]", "job.yaml:1:1: name: must be text"),
@@ -201,56 +198,32 @@ name: again
         ("format: rate", "options: {}", "job.yaml:2:1: source: needs either format or table"),
         ("format: rate", "table: t\n  schema: a INT", "a table has its own schema"),
         ("source:\n  format: rate", "source: rate", "source: must be a mapping of keys to values"),
-        (
-            "topic: numbers",
-            "kafka: {linger.ms: 5}",
-            "sink.options.kafka: must be text; write names",
-        ),
+        ("topic: numbers", "kafka: {linger.ms: 5}",
+         "sink.options.kafka: must be text; write names"),
         ("topic: numbers", "? [a]\n    : b", "job.yaml:8:7: sink.options: a key must be text"),
-        (
-            "kafka.bootstrap.servers: localhost:9092\n    ",
-            "",
-            "kafka.bootstrap.servers is required",
-        ),
+        ("kafka.bootstrap.servers: localhost:9092\n    ", "",
+         "kafka.bootstrap.servers is required"),
         ("sql:", "stop_timeout_seconds: -1\nsql:", "must be greater than or equal to 0"),
-        (
-            "sql:",
-            "restart: {initial_backoff_seconds: soon}\nsql:",
-            "restart.initial_backoff_seconds: must be a number",
-        ),
-        (
-            "sql:",
-            "restart: {initial_backoff_seconds: 120}\nsql:",
-            "restart: max_backoff_seconds=60 is less than initial_backoff_seconds=120",
-        ),
-        (
-            "checkpoint:",
-            "  create_topics: {topic: {}}\ncheckpoint:",
-            "sink.create_topics.topic.partitions: is required: how many partitions",
-        ),
-        (
-            "checkpoint:",
-            "  create_topics: {topic: {partitions: 1, replicas: 3}}\ncheckpoint:",
-            "unknown key (allowed: partitions, replication_factor, config)",
-        ),
-        (
-            "checkpoint:",
-            "  create_topics: {other: {partitions: 1}}\ncheckpoint:",
-            "sink.create_topics.other: unknown key (allowed: topic, dead.letter.topic, exactly.o",
-        ),
+        ("sql:", "restart: {initial_backoff_seconds: soon}\nsql:",
+         "restart.initial_backoff_seconds: must be a number"),
+        ("sql:", "restart: {initial_backoff_seconds: 120}\nsql:",
+         "restart: max_backoff_seconds=60 is less than initial_backoff_seconds=120"),
+        ("checkpoint:", "  create_topics: {topic: {}}\ncheckpoint:",
+         "sink.create_topics.topic.partitions: is required: how many partitions"),
+        ("checkpoint:", "  create_topics: {topic: {partitions: 1, replicas: 3}}\ncheckpoint:",
+         "unknown key (allowed: partitions, replication_factor, config)"),
+        ("checkpoint:", "  create_topics: {other: {partitions: 1}}\ncheckpoint:",
+         "sink.create_topics.other: unknown key (allowed: topic, dead.letter.topic, exactly.o"),
         ("sql:", "metrics: {port: http}\nsql:", "metrics.port: must be a whole number"),
         ("sql:", "trigger: {}\nsql:", "trigger: needs exactly one of availableNow"),
-        (
-            "sink:\n",
-            "output_mode: update\nsink:\n  mode: format\n",
-            "job.yaml:5:1: output_mode: Spark does not support update for Python sinks; set sink",
-        ),
+        ("sink:\n", "output_mode: update\nsink:\n  mode: format\n",
+         "job.yaml:5:1: output_mode: Spark does not support update for Python sinks; set sink"),
         ("topic: numbers", "topic: ${env:A", "sink.options.topic: is not a reference of the form"),
         ("/tmp/numbers", "${env:A}", "checkpoint: the environment variable A is not set"),
         ("/tmp/numbers", "${env:EMPTY}", "checkpoint: the environment variable EMPTY is empty"),
         ("/tmp/numbers", "${file:/no}", "the file /no cannot be read: No such"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_says_where_it_is_and_what_is_allowed(old, new, expected):
     assert old in GOOD
     (line,) = mistakes(GOOD.replace(old, new, 1), EMPTY="")

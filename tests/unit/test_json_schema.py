@@ -277,18 +277,12 @@ LIST_OF_ANY = {
     ("schema", "problem"),
     [
         (False, "column value: the schema allows nothing, the column has struct (object)"),
-        (
-            {"type": "string"},
-            "column value: the schema allows string, the column has struct (object)",
-        ),
-        (
-            {"oneOf": [{"type": "null"}]},
-            "column value: the schema allows null, the column has struct (object)",
-        ),
-        (
-            {"oneOf": [{"type": "null"}, an_object(id={"type": "boolean"})]},
-            "column value.id: the schema allows boolean, the column has long (integer)",
-        ),
+        ({"type": "string"},
+         "column value: the schema allows string, the column has struct (object)"),
+        ({"oneOf": [{"type": "null"}]},
+         "column value: the schema allows null, the column has struct (object)"),
+        ({"oneOf": [{"type": "null"}, an_object(id={"type": "boolean"})]},
+         "column value.id: the schema allows boolean, the column has long (integer)"),
         (
             {"$ref": "#/$defs/any", "type": "string", "$defs": {"any": True}},
             "column value: the schema allows string, the column has struct (object)",
@@ -297,14 +291,10 @@ LIST_OF_ANY = {
             {"$ref": "#/definitions/a", "definitions": {"a": {"$ref": "#/definitions/a"}}},
             "it cannot be read: it is nested too deeply, or refers to itself",
         ),
-        (
-            {"additionalProperties": {"type": ["integer", "array"]}},
-            "column value.limits: the schema allows integer or array, the column has map (object)",
-        ),
-        (
-            an_object(limits={"additionalProperties": {"type": "integer"}}),
-            "column value.limits.value: the schema allows integer, the column has double (number)",
-        ),
+        ({"additionalProperties": {"type": ["integer", "array"]}},
+         "column value.limits: the schema allows integer or array, the column has map (object)"),
+        (an_object(limits={"additionalProperties": {"type": "integer"}}),
+         "column value.limits.value: the schema allows integer, the column has double (number)"),
         *(
             (
                 {"properties": dict.fromkeys(NAMES[:-1], True)} | closed,
@@ -320,18 +310,12 @@ LIST_OF_ANY = {
                 {"allOf": [{"unevaluatedProperties": False} | an_object(id=True)]},
             )
         ),
-        (
-            {"patternProperties": {"^n": {"type": "integer"}}},
-            "column value.name: the schema allows integer, the column has string",
-        ),
-        (
-            {"propertyNames": {"enum": NAMES[1:]}},
-            "column value.id: the schema's propertyNames does not allow the name 'id'; change it",
-        ),
-        (
-            an_object(limits=an_object(a=TEXT) | {"additionalProperties": False}),
-            "column value.limits.value: the schema allows nothing, the column has double (number)",
-        ),
+        ({"patternProperties": {"^n": {"type": "integer"}}},
+         "column value.name: the schema allows integer, the column has string"),
+        ({"propertyNames": {"enum": NAMES[1:]}},
+         "column value.id: the schema's propertyNames does not allow the name 'id'; change it"),
+        (an_object(limits=an_object(a=TEXT) | {"additionalProperties": False}),
+         "column value.limits.value: the schema allows nothing, the column has double (number)"),
         *(
             ({"$defs": {"text": anchor | TEXT}, **around}, ID_NO_TEXT)
             for anchor, around in (
@@ -364,16 +348,12 @@ LIST_OF_ANY = {
             | {"definitions": {"text": {"$id": "#text", **TEXT}}},
             ID_NO_TEXT,
         ),
-        (
-            an_object(limits={"additionalProperties": False}),
-            "column value.limits.value: the schema allows nothing, the column has double (number)",
-        ),
-        (
-            an_object(tags={"items": False}),
-            "column value.tags.element: the schema allows nothing, the column has string",
-        ),
+        (an_object(limits={"additionalProperties": False}),
+         "column value.limits.value: the schema allows nothing, the column has double (number)"),
+        (an_object(tags={"items": False}),
+         "column value.tags.element: the schema allows nothing, the column has string"),
     ],
-)
+)  # fmt: skip
 def test_a_schema_that_no_row_can_fit_is_rejected(schema, problem):
     assert any(message.startswith(problem) for message in problems(schema, ROW))
 

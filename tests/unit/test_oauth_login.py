@@ -251,38 +251,22 @@ def test_a_comma_in_an_extension_does_not_end_it():
         (java("clientId='me'", **ENDPOINT), r"need kafka\.sasl\.oauthbearer\.client\.secret;"),
         (java("", **ENDPOINT), r"client\.id, kafka\.sasl\.oauthbearer\.client\.secret;"),
         (java("clientSecret='hunter2'", **ENDPOINT), "may have clientId and clientSecret"),
-        (
-            java(f"{CREDENTIALS} ssl.truststore.location='/ca.jks'", **ENDPOINT),
-            r"ssl\.truststore\.\*: .* only PEM .*keytool.*set kafka\.https\.ca\.location=",
-        ),
-        (
-            java(f"{CREDENTIALS} ssl.keystore.location='/k.jks'", **ENDPOINT),
-            r"ssl\.keystore\.location: the client shows no certificate to the token endpoint; ",
-        ),
-        (
-            java(f"{CREDENTIALS} ssl.cipher.suites=A", **ENDPOINT),
-            r"ssl\.cipher\.suites: .*; remove it",
-        ),
-        (
-            java("clientid='me' clientSecret='hunter2'", **ENDPOINT),
-            r"OAuthBearerLoginModule does not read clientid; did you mean clientId\?",
-        ),
-        (
-            java(f"{CREDENTIALS} oauth.client.id=other", **ENDPOINT),
-            r"clientId and oauth\.client\.id set the same thing; keep one",
-        ),
-        (
-            java("username=me password=hunter2 metadataServerUrls='https://a'", ""),
-            r"metadataServerUrls: .*not supported; set oauth\.callback",
-        ),
-        (
-            java("unsecuredLoginStringClaim_sub='me'", ""),
-            "unsecure.jwt=true and kafka.*config=princ",
-        ),
-        (
-            java(f"{STRIMZI_LOGIN} oauth.client.credentials.grant.type=password", STRIMZIS),
-            r"grant\.type: set oauth\.callback instead, a function",
-        ),
+        (java(f"{CREDENTIALS} ssl.truststore.location='/ca.jks'", **ENDPOINT),
+         r"ssl\.truststore\.\*: .* only PEM .*keytool.*set kafka\.https\.ca\.location="),
+        (java(f"{CREDENTIALS} ssl.keystore.location='/k.jks'", **ENDPOINT),
+         r"ssl\.keystore\.location: the client shows no certificate to the token endpoint; "),
+        (java(f"{CREDENTIALS} ssl.cipher.suites=A", **ENDPOINT),
+         r"ssl\.cipher\.suites: .*; remove it"),
+        (java("clientid='me' clientSecret='hunter2'", **ENDPOINT),
+         r"OAuthBearerLoginModule does not read clientid; did you mean clientId\?"),
+        (java(f"{CREDENTIALS} oauth.client.id=other", **ENDPOINT),
+         r"clientId and oauth\.client\.id set the same thing; keep one"),
+        (java("username=me password=hunter2 metadataServerUrls='https://a'", ""),
+         r"metadataServerUrls: .*not supported; set oauth\.callback"),
+        (java("unsecuredLoginStringClaim_sub='me'", ""),
+         "unsecure.jwt=true and kafka.*config=princ"),
+        (java(f"{STRIMZI_LOGIN} oauth.client.credentials.grant.type=password", STRIMZIS),
+         r"grant\.type: set oauth\.callback instead, a function"),
         *(
             (
                 java(f"{STRIMZI_LOGIN} {option}", handler),
@@ -298,38 +282,22 @@ def test_a_comma_in_an_extension_does_not_end_it():
                 "oauth.access.token.is.jwt='false'",
             )
         ),
-        (
-            java("", "com.example.Handler", **ENDPOINT),
-            rf"{HANDLER}=com.example.Handler is not supported: .*remove it, and set oauth.callb",
-        ),
-        (
-            java(CREDENTIALS, **ENDPOINT) | {"sasl.oauthbearer.client.id": "other"},
-            r"client\.id and kafka\.sasl\.jaas\.config set the same thing; keep one",
-        ),
-        (
-            java(CREDENTIALS, **{"sasl.oauthbearer.token.endpoint.url": "file:///token"}),
-            "is a file, which only Java's client reads as a token; set oauth.callback",
-        ),
-        (
-            java(CREDENTIALS, **{ENDPOINT_URL: "https://me:hunter2@login.example.com/token"}),
-            r"url=\[hidden\] contains credentials.*set kafka\.sasl\.oauthbearer\.client\.id",
-        ),
-        (
-            java(CREDENTIALS, **{ENDPOINT_URL: "me:hunter2@login.example.com/token"}),
-            r"url=\[hidden\] is not a URL that begins with http:// or https://",
-        ),
-        (
-            java(CREDENTIALS, **{ENDPOINT_URL: "https://me:hunter2/x@login.example.com/token"}),
-            r"url=\[hidden\] is not a URL",
-        ),
-        (
-            java(CREDENTIALS, **ENDPOINT) | {"sasl.mechanism": "PLAIN"},
-            f"kafka.{HANDLER} is not supported: {REJECTED[HANDLER]}",
-        ),
-        (
-            {**java(CREDENTIALS, ""), "sasl.mechanism": "PLAIN"},
-            "uses OAuthBearerLoginModule; set kafka.sasl.mechanism to OAUTHBEARER",
-        ),
+        (java("", "com.example.Handler", **ENDPOINT),
+         rf"{HANDLER}=com.example.Handler is not supported: .*remove it, and set oauth.callb"),
+        (java(CREDENTIALS, **ENDPOINT) | {"sasl.oauthbearer.client.id": "other"},
+         r"client\.id and kafka\.sasl\.jaas\.config set the same thing; keep one"),
+        (java(CREDENTIALS, **{"sasl.oauthbearer.token.endpoint.url": "file:///token"}),
+         "is a file, which only Java's client reads as a token; set oauth.callback"),
+        (java(CREDENTIALS, **{ENDPOINT_URL: "https://me:hunter2@login.example.com/token"}),
+         r"url=\[hidden\] contains credentials.*set kafka\.sasl\.oauthbearer\.client\.id"),
+        (java(CREDENTIALS, **{ENDPOINT_URL: "me:hunter2@login.example.com/token"}),
+         r"url=\[hidden\] is not a URL that begins with http:// or https://"),
+        (java(CREDENTIALS, **{ENDPOINT_URL: "https://me:hunter2/x@login.example.com/token"}),
+         r"url=\[hidden\] is not a URL"),
+        (java(CREDENTIALS, **ENDPOINT) | {"sasl.mechanism": "PLAIN"},
+         f"kafka.{HANDLER} is not supported: {REJECTED[HANDLER]}"),
+        ({**java(CREDENTIALS, ""), "sasl.mechanism": "PLAIN"},
+         "uses OAuthBearerLoginModule; set kafka.sasl.mechanism to OAUTHBEARER"),
         (
             {
                 **OAUTH,
@@ -340,7 +308,7 @@ def test_a_comma_in_an_extension_does_not_end_it():
         ),
         ({**OAUTH, "sasl.oauthbearer.method": "oidc"}, "token.endpoint.url, .*client.id, .*secret"),
     ],
-)
+)  # fmt: skip
 def test_what_is_missing_or_cannot_be_translated_is_rejected_with_advice(settings, advice):
     assert re.search(advice, rejection(settings))
 

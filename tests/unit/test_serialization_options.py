@@ -59,27 +59,19 @@ def test_several_registries_are_a_list():
     [
         ({"value.format": "protobuf"}, "value.format='protobuf'"),
         ({"value.format": "avro"}, "value.format=avro needs schema.registry.url"),
-        (
-            {**AVRO, "key.schema": SCHEMA},
-            "key.schema has an effect only with key.format=avro or json",
-        ),
-        (
-            {**AVRO, "key.subject.name.strategy": "record"},
-            "key.subject.name.strategy has an effect only with key.format",
-        ),
+        ({**AVRO, "key.schema": SCHEMA},
+         "key.schema has an effect only with key.format=avro or json"),
+        ({**AVRO, "key.subject.name.strategy": "record"},
+         "key.subject.name.strategy has an effect only with key.format"),
         ({**AVRO, "value.subject.name.strategy": "table"}, "value.subject.name.strategy='table'"),
-        (
-            {**AVRO, "value.subject.name.strategy": "record"},
-            "=record needs value.schema or value.record.name",
-        ),
+        ({**AVRO, "value.subject.name.strategy": "record"},
+         "=record needs value.schema or value.record.name"),
         *(
             ({**AVRO, "value.record.name": name}, "value.record.name=.* is not a name of a record")
             for name in ("my-topic", "a.1", "a..b", ".a", "a.", "", "a b")
         ),
-        (
-            {**AVRO, "value.record.name": "a.B", "value.schema": SCHEMA},
-            "value.record.name has no effect with value.schema",
-        ),
+        ({**AVRO, "value.record.name": "a.B", "value.schema": SCHEMA},
+         "value.record.name has no effect with value.schema"),
         (
             {
                 **AVRO,
@@ -89,10 +81,8 @@ def test_several_registries_are_a_list():
             },
             "value.record.name has no effect with use.latest.version",
         ),
-        (
-            {**AVRO, "key.record.name": "a.B"},
-            "key.record.name has an effect only with key.format=avro or json",
-        ),
+        ({**AVRO, "key.record.name": "a.B"},
+         "key.record.name has an effect only with key.format=avro or json"),
         ({"value.record.name": "a.B"}, "value.record.name has an effect only with value.format"),
         ({**AVRO, "use.latest.version": "true"}, "needs auto.register.schemas=false"),
         (
@@ -110,10 +100,8 @@ def test_several_registries_are_a_list():
         ({**AVRO, "schema.registry.url": "ftp://registry"}, "begins with http:// or https://"),
         ({**AVRO, "schema.registry.url": "http://a,b"}, r"url=\[hidden\] is not a URL"),
         ({**AVRO, "schema.registry.url": "http://[a"}, r"url=\[hidden\] is not a URL"),
-        (
-            {**AVRO, "schema.registry.bearer.auth.tokens": "x"},
-            "schema.registry.bearer.auth.tokens is not a setting.*bearer.auth.token",
-        ),
+        ({**AVRO, "schema.registry.bearer.auth.tokens": "x"},
+         "schema.registry.bearer.auth.tokens is not a setting.*bearer.auth.token"),
         *(
             ({**AVRO, f"schema.registry.{name}.auth.credentials.source": source}, advice)
             for name, source, advice in (
@@ -133,13 +121,11 @@ def test_several_registries_are_a_list():
                 ("bearer", "CUSTOM", "or STATIC_TOKEN and schema.registry.bearer.auth.token"),
             )
         ),
-        (
-            {**AVRO, "basic.auth.user.info": "me:swordfish"},
-            "did you mean schema.registry.basic.auth.user.info",
-        ),
+        ({**AVRO, "basic.auth.user.info": "me:swordfish"},
+         "did you mean schema.registry.basic.auth.user.info"),
         ({**AVRO, "schema.registry.request.timeout.ms": "0"}, "schema.registry.request.timeout.ms"),
     ],
-)
+)  # fmt: skip
 def test_what_is_rejected(texts, complaint):
     with pytest.raises(InvalidOption, match=complaint):
         parse({**SERVERS, **texts})
