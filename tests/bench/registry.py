@@ -41,6 +41,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 from spark_jars import avro_jar, kafka_jars
+from throughput import write_by_hand
 
 from spark_kafka_sink.schemas.avro.encoder import AvroEncoder
 from spark_kafka_sink.schemas.formats import derived_schema
@@ -146,11 +147,8 @@ def saving(
         return ROWS, rows.write.format("kafka-nb").mode("append").options(**options).save
     schema = schema_of(data)
     if peer == BY_HAND:
-        settings = {
-            name.removeprefix("kafka."): value for name, value in options.items() if name != "topic"
-        }
         some = data.where("is_by_hand").select("value")
-        write = write_by_hand(settings, topic, registry, schema)
+        write = write_by_hand(options, topic, avro_encoder(topic, registry, schema))
         return ROWS_BY_HAND, lambda: some.foreachPartition(write)
     # The id does not matter here: registering is a matter of milliseconds.
     framed = F.concat(F.lit(b"\0\0\0\0\1"), to_avro("value", schema))
@@ -158,38 +156,15 @@ def saving(
     return ROWS, writer.mode("append").options(**options).save
 
 
-def write_by_hand(settings: dict[str, str], topic: str, registry: str, schema: str):
-    """The usual code in answers and posts on writing Avro to Kafka from PySpark."""
+def avro_encoder(topic: str, registry: str, schema: str):
+    """For ``write_by_hand``."""
 
-    def write(rows):
-        from confluent_kafka import Producer
-        from confluent_kafka.schema_registry import SchemaRegistryClient
-        from confluent_kafka.schema_registry.avro import AvroSerializer
-        from confluent_kafka.serialization import MessageField, SerializationContext
-
-        producer = Producer(settings)
+    def new_encoder():
         serialize = AvroSerializer(SchemaRegistryClient({"url": registry}), schema, conf=BY_TOPIC)
         context = SerializationContext(topic, MessageField.VALUE)
-        failures = []
+        return lambda row: {"value": serialize(row["value"].asDict(recursive=True), context)}
 
-        def on_delivery(error, message):
-            if error is not None:
-                failures.append(f"{message.topic()}: {error}")
-
-        for row in rows:
-            value = serialize(row["value"].asDict(recursive=True), context)
-            while True:
-                try:
-                    producer.produce(topic, value=value, on_delivery=on_delivery)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-            producer.poll(0)
-        producer.flush()
-        if failures:
-            raise RuntimeError(failures[0])
-
-    return write
+    return new_encoder
 
 
 def encode(data: DataFrame, registry: str, rounds: int) -> dict[str, list[float]]:

@@ -195,8 +195,7 @@ def saving(data: DataFrame, peer: str, servers: str, work: Work, prefix: str) ->
         data = data.withColumn("topic", F.concat(F.lit(prefix), "number")).drop("number")
     options = {**work.settings, "kafka.bootstrap.servers": servers}
     if peer == BY_HAND:
-        settings = {name.removeprefix("kafka."): value for name, value in options.items()}
-        return lambda: data.foreachPartition(write_by_hand(settings, f"{prefix}0"))
+        return lambda: data.foreachPartition(write_by_hand(options, f"{prefix}0", lambda: encoded))
     if work.topics == 1:
         options["topic"] = f"{prefix}0"
     if work.has_headers and peer == SPARKS_OWN:
@@ -205,13 +204,23 @@ def saving(data: DataFrame, peer: str, servers: str, work: Work, prefix: str) ->
     return writer.save
 
 
-def write_by_hand(settings: dict[str, str], topic: str):
-    """The usual code in answers and posts on writing to Kafka from PySpark."""
+def encoded(row) -> dict[str, bytes]:
+    return {"key": row["key"].encode("utf-8"), "value": row["value"].encode("utf-8")}
+
+
+def write_by_hand(options: dict[str, str], topic: str, new_encoder: Callable):
+    """The usual code in answers and posts on writing to Kafka from PySpark.
+
+    In each task, ``new_encoder()`` returns a function from a row to arguments of ``produce``.
+    """
+    settings = {
+        name.removeprefix("kafka."): value for name, value in options.items() if name != "topic"
+    }
 
     def write(rows):
         from confluent_kafka import Producer
 
-        producer = Producer(settings)
+        producer, encode = Producer(settings), new_encoder()
         failures = []
 
         def on_delivery(error, message):
@@ -219,14 +228,10 @@ def write_by_hand(settings: dict[str, str], topic: str):
                 failures.append(f"{message.topic()}: {error}")
 
         for row in rows:
+            record = encode(row)
             while True:
                 try:
-                    producer.produce(
-                        topic,
-                        key=row["key"].encode("utf-8"),
-                        value=row["value"].encode("utf-8"),
-                        on_delivery=on_delivery,
-                    )
+                    producer.produce(topic, **record, on_delivery=on_delivery)
                     break
                 except BufferError:
                     producer.poll(0.1)
