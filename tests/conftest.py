@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fake_clock import FakeClock
 from hypothesis import HealthCheck, settings
 
 # A slow machine is no failure.
@@ -15,6 +16,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
 # Spark's Python workers start in half the time of those that compile PySpark from Spark's zip.
 os.environ["PYSPARK_PYTHON"] = str(Path(sys.executable).parent / "kafka-nb-python")
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

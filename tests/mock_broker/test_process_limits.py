@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from another_python import run_python
 
 from spark_kafka_sink import process_limits
 from spark_kafka_sink.clients.session import explained
@@ -20,13 +19,7 @@ WRITES = Path(__file__).parents[1] / "support" / "limited_writes.py"
 
 
 def written(cluster, producers: int, *limit: str) -> str:
-    done = subprocess.run(
-        [sys.executable, WRITES, cluster.bootstrap_servers, str(producers), *limit],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_python(WRITES, cluster.bootstrap_servers, str(producers), *limit, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from threading import current_thread
 
 import pytest
+from another_python import run_python
 from black_hole import black_hole
-from fake_clock import FakeClock
 from waiting import wait_until
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.producer.cache import ProducerCache
 from spark_kafka_sink.producer.producer import NonBlockingProducer
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
 
 
 @pytest.fixture
@@ -152,8 +145,7 @@ print(time.time(), flush=True)
 
 def test_process_exit_is_delayed_by_a_second_at_most():
     with black_hole() as address:
-        command = [sys.executable, "-c", EXITING, address]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        answer = run_python("-c", EXITING, address)
         assert time.time() - float(answer.stdout) < 1 + 0.5
 
 
@@ -171,9 +163,7 @@ atexit.register(setattr, threading.Thread, "start", start)  # runs before the ca
 def test_a_process_ends_in_silence_where_python_starts_no_thread_any_more():
     """As Python 3.12.0 and 3.12.1 do at exit."""
     with black_hole() as address:
-        command = [sys.executable, "-c", EXITING + WITHOUT_NEW_THREADS, address]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        assert answer.stderr == ""
+        assert run_python("-c", EXITING + WITHOUT_NEW_THREADS, address).stderr == ""
 
 
 def test_a_producer_of_mostly_evicted_topics_is_replaced(cache, options, records, asked_topics):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 import time
 import weakref
 
 import pyarrow as pa
 import pytest
+from another_python import run_python
 from mock_cluster import PRODUCE
 from mock_reader import last_offset, read
 from serializing import forget_schemas
@@ -219,8 +218,7 @@ assert (row.num_rows, dict(report.sent_records), report.sent_bytes) == (1, {"t":
 
 
 def test_a_task_of_foreach_batch_returns_one_row_with_its_report_and_loads_no_pandas(cluster):
-    command = [sys.executable, "-c", REPORTING, cluster.bootstrap_servers]
-    subprocess.run(command, check=True, timeout=60)
+    run_python("-c", REPORTING, cluster.bootstrap_servers)
 
 
 FORKING = """
@@ -243,7 +241,6 @@ write_partition([pa.record_batch({"value": pa.array(["from the parent again"])})
 
 def test_a_forked_worker_makes_its_own_producer(cluster):
     # In a process of its own: a fork copies the locks that other tests' threads may hold.
-    command = [sys.executable, "-c", FORKING, cluster.bootstrap_servers]
-    subprocess.run(command, check=True, timeout=60)
+    run_python("-c", FORKING, cluster.bootstrap_servers)
     values = [m.value() for m in read(cluster.bootstrap_servers, "t", 3)]
     assert values == [b"from the parent", b"from the child", b"from the parent again"]

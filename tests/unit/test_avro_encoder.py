@@ -5,14 +5,13 @@ import json
 import math
 import pickle
 import struct
-import subprocess
-import sys
 from decimal import Decimal
 from typing import Any
 
 import fastavro
 import pyarrow as pa
 import pytest
+from another_python import run_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from java_avro import avro_bytes
@@ -378,7 +377,5 @@ encoded = AvroEncoder(schema, structs.type, "v").encode(structs)
 assert [len(value.as_py()) for value in encoded.values] == [103 + 1 + 4, 3 + 1 + 1]
 print([name for name in ("fastavro", "pandas", "pyspark") if name in sys.modules])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = run_python("-c", program, check=False)
     assert (done.stdout, done.stderr) == ("[]\n", "")

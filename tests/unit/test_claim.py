@@ -8,7 +8,6 @@ import threading
 from contextlib import nullcontext
 
 import pytest
-from fake_clock import FakeClock
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
@@ -43,11 +42,6 @@ OPTIONS = parse(
 )
 TASK = Task(5, 1, 2)
 MARKER, OWN = BatchMarker(4, 2), CommitEntry(4, 2, 1, "f")
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
 
 
 @pytest.fixture

@@ -7,19 +7,6 @@ import pytest
 from spark_kafka_sink.deadline import Deadline
 
 
-class FakeClock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
-
-
 @pytest.mark.parametrize(
     ("elapsed", "remaining", "expired"),
     [(0, 2.0, False), (0.5, 1.5, False), (2, 0.0, True), (60, 0.0, True)],

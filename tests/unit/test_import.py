@@ -1,26 +1,13 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+from another_python import run_python
 
 
 @pytest.fixture
 def fresh_python(tmp_path):
     """Runs statements in another interpreter, away from the source tree."""
-
-    def run(statements: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", statements],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=150,
-            check=True,
-        )
-
-    return run
+    return lambda statements: run_python("-c", statements, cwd=tmp_path)
 
 
 def test_importing_the_package_loads_nothing_heavy(fresh_python):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from another_python import run_python
 from job_output import Said
 from pyspark.sql.types import StructType, YearMonthIntervalType
 
@@ -37,14 +36,8 @@ def test_a_spark_that_does_not_start_ends_with_1_and_says_what_to_check(tmp_path
         "name: numbers\nsource: {format: rate}\nsink: {options: "
         "{kafka.bootstrap.servers: '127.0.0.1:1', topic: t}}\ncheckpoint: /nowhere\n"
     )
-    done = subprocess.run(
-        [sys.executable, str(JOBS / "stream_to_kafka.py"), "--config", str(file)],
-        env=os.environ | {"JAVA_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    program, java = JOBS / "stream_to_kafka.py", {"JAVA_HOME": str(tmp_path)}
+    done = run_python(program, "--config", file, env=os.environ | java, check=False)
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     *_, said = done.stderr.splitlines()
@@ -89,13 +82,6 @@ def test_a_wrong_configuration_is_reported_before_pyspark_is_loaded(command, tmp
         "except SystemExit as end:\n"
         "    print(end.code, 'pyspark' in sys.modules)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    done = run_python("-c", code, cwd=tmp_path)
     assert done.stdout == "2 False\n"
     assert "no.yaml: the file cannot be read" in done.stderr

@@ -8,7 +8,6 @@ import signal
 import threading
 
 import pytest
-from fake_clock import FakeClock
 
 from spark_kafka_sink.tools.job.stop import Stop, StopCheck, handle_signals
 
@@ -28,11 +27,6 @@ class FakeQuery:
     @property
     def lastProgress(self):  # noqa: N802 - Spark's name
         return None if self.ended < 0 else {"batchId": self.ended}
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ import json
 import math
 import re
 import struct
-import subprocess
-import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ import jsonschema
 import numpy as np
 import pyarrow as pa
 import pytest
+from another_python import run_python
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -674,8 +673,6 @@ def test_encoding_does_not_load_pandas(tmp_path):
         print(values[0].as_buffer().to_pybytes())
         assert "pandas" not in sys.modules
     """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_python("-c", program, check=False)
     assert done.stderr == ""
     assert done.stdout == """b'-{"a":0,"b":"","d":[],"e":0.0}'\n"""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import subprocess
-import sys
 import threading
 
 import pyarrow as pa
 import pytest
+from another_python import run_python
 from serializing import LATEST, REQUIRED, ROWS, batch, prepared
 from stub_registry import StubRegistry, basic
 
@@ -180,4 +179,4 @@ assert len(serializer.serialize(batch, "t").batch) == 3
 heavy = ("pandas", "confluent_kafka.schema_registry", "httpx", "fastavro")
 assert [name for name in heavy if name in sys.modules] == []
 """
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=60, check=True)
+    run_python("-c", code, tmp_path)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import builtins
 import importlib.util
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import confluent_kafka
 import pytest
+from another_python import run_python
 
 import spark_kafka_sink
 from spark_kafka_sink.errors import KafkaSinkError, LibraryUnavailable
@@ -150,14 +150,8 @@ def test_an_import_that_fails_inside_a_package_names_the_package(tmp_path, monke
 
 def test_an_attribute_error_inside_a_lazy_import_keeps_its_text(tmp_path, monkeypatch):
     (tmp_path / "numpy.py").write_text("raise AttributeError('open_memstream is missing')\n")
-    done = subprocess.run(
-        [sys.executable, "-c", "from spark_kafka_sink import foreach_batch"],
-        env={"PYTHONPATH": f"{tmp_path}:{Path(spark_kafka_sink.__file__).parents[1]}"},
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    path = {"PYTHONPATH": f"{tmp_path}:{Path(spark_kafka_sink.__file__).parents[1]}"}
+    done = run_python("-c", "from spark_kafka_sink import foreach_batch", env=path, check=False)
     assert "LibraryUnavailable: the package numpy cannot be loaded" in done.stderr
     assert "AttributeError: open_memstream is missing" in done.stderr
 
@@ -175,14 +169,9 @@ def test_windows_is_named_where_a_function_for_foreach_batch_is_made(missing):
         ),
         "resource": "import sys; sys.modules['resource'] = None\n",
     }[missing]
-    done = subprocess.run(
-        [sys.executable, "-c", f"{hide}{PROGRAM}".replace(PARSE, FOREACH_BATCH)],
-        env={"PYTHONPATH": str(Path(spark_kafka_sink.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    program = f"{hide}{PROGRAM}".replace(PARSE, FOREACH_BATCH)
+    path = {"PYTHONPATH": str(Path(spark_kafka_sink.__file__).parents[1])}
+    done = run_python("-c", program, env=path, check=False)
     assert done.stdout.startswith("LibraryUnavailable: this ")
     assert done.stdout.count("Windows is not supported") == 2
     assert done.stderr == ""
@@ -278,14 +267,8 @@ def test_a_client_that_cannot_be_loaded_is_named_by_sink_and_doctor(tmp_path, da
     extension.write_bytes((PACKAGE / EXTENSION).read_bytes())  # it looks for libraries beside it
     damage(tmp_path)
     ours = Path(spark_kafka_sink.__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={"PYTHONPATH": f"{tmp_path}:{tmp_path / 'packages.zip'}:{ours}"},
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    path = {"PYTHONPATH": f"{tmp_path}:{tmp_path / 'packages.zip'}:{ours}"}
+    done = run_python("-c", PROGRAM, env=path, check=False)
     assert done.stderr == ""
     assert done.returncode == 1
     assert "LibraryUnavailable: " in done.stdout or words is None

@@ -5,17 +5,11 @@ from __future__ import annotations
 import logging
 
 import pytest
-from fake_clock import FakeClock
 
 from spark_kafka_sink.librdkafka.log_lines import LogLines
 
 ERROR, WARNING, NOTICE, DEBUG = 3, 4, 5, 7
 LOST = "FAIL: [thrd:b:9092/1]: b:9092/1: Connect to ipv4#10.0.0.1:9092 failed: Connection refused"
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
 
 
 @pytest.fixture

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 import threading
 import time
 import types
 
 import pytest
+from another_python import run_python
 from fake_client import FakeClient
 from fake_clock import FakeClock
 
@@ -403,4 +403,4 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_fork_has_its_own_tokens_even_if_it_happens_during_a_call():
-    subprocess.run([sys.executable, "-c", FORKING], check=True, timeout=60)
+    run_python("-c", FORKING)

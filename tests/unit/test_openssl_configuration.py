@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trustme
+from another_python import run_python
 
 import spark_kafka_sink
 from spark_kafka_sink.clients.session import Session
@@ -110,18 +109,9 @@ def tls_server():
 def test_the_variable_that_configures_openssl_is_named(tmp_path, tls_server, text, error):
     file = tmp_path / "openssl.cnf"
     file.write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, tls_server],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(Path(spark_kafka_sink.__file__).parents[1]),
-            "OPENSSL_CONF": str(file),
-        },
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    path = str(Path(spark_kafka_sink.__file__).parents[1])
+    variables = os.environ | {"PYTHONPATH": path, "OPENSSL_CONF": str(file)}
+    done = run_python("-c", PROGRAM, tls_server, env=variables, check=False)
     assert done.stderr == ""
     lines = done.stdout.splitlines()
     assert lines[0].startswith(error)

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections import defaultdict
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from another_python import run_python
 from hypothesis import given
 from hypothesis import strategies as st
 from record_rows import Row, read, read_bytes
@@ -421,7 +420,7 @@ batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 assert len(records) == 2
 assert "pandas" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python("-c", code)
 
 
 def test_bad_row_outside_the_slice_does_not_matter():

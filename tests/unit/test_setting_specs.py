@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+from another_python import run_python
 
 from spark_kafka_sink.librdkafka.setting_specs import (
     SettingSpec,
@@ -29,9 +27,7 @@ def test_the_manual_is_read_where_no_file_can_be_written():
         "from spark_kafka_sink.librdkafka.setting_specs import producer_setting_specs\n"
         "print(len(producer_setting_specs()))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60, check=True
-    )
+    done = run_python("-c", code)
     assert int(done.stdout) == len(producer_setting_specs())
 
 
@@ -58,9 +54,7 @@ print(len(producer_setting_specs()), flush=True)
 
 def test_the_manual_is_read_while_a_forked_process_lives():
     # If it waits for the child, and the child for it, only the timeout ends both.
-    done = subprocess.run(
-        [sys.executable, "-c", FORKING], stdout=subprocess.PIPE, text=True, timeout=60, check=True
-    )
+    done = run_python("-c", FORKING)
     assert int(done.stdout) == len(producer_setting_specs())
 
 

@@ -14,11 +14,6 @@ LIFETIME = MetadataLifetime(max_age_ms=100_000, evict_ms=60_000)
 # --- the table ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def clock():
-    return FakeClock()
-
-
 class Topics(TopicMetadata):
     """The table, and which topics have incomplete deliveries."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fake_clock import FakeClock
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
@@ -26,11 +25,6 @@ OPTIONS = parse(
     }
 )
 SETTINGS = OPTIONS.exactly_once
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
 
 
 @pytest.fixture
