@@ -14,7 +14,7 @@ from serializing import LATEST, REQUIRED, ROWS, batch, prepared
 from stub_registry import StubRegistry, basic
 
 from spark_kafka_sink.errors import LimitReached, RegistryRejected, RegistryUnavailable
-from spark_kafka_sink.schemas import known_schemas
+from spark_kafka_sink.schemas.registry_client import RegistryClient
 
 
 def test_a_known_schema_needs_no_registry_in_a_new_process(registry, tmp_path, new_process):
@@ -77,18 +77,18 @@ def test_the_answers_of_two_registries_at_one_url_do_not_mix(
 def test_of_two_answers_at_once_the_first_one_counts(registry, tmp_path, new_process, monkeypatch):
     latest = {**LATEST, "folder": tmp_path}
     registry.add("t-value", REQUIRED)
-    request = known_schemas._request
+    ask = RegistryClient.latest
     first = []
 
-    def overtaken(client, wanted):
-        monkeypatch.setattr(known_schemas, "_request", request)
+    def overtaken(*arguments):
+        monkeypatch.setattr(RegistryClient, "latest", ask)
         new_process()
         first.append(prepared(registry, **latest).known)
         new_process()
         registry.add("t-value", REQUIRED.replace("Order", "NewOrder"))
-        return request(client, wanted)
+        return ask(*arguments)
 
-    monkeypatch.setattr(known_schemas, "_request", overtaken)
+    monkeypatch.setattr(RegistryClient, "latest", overtaken)
     second = prepared(registry, **latest).known
     assert len(registry.requests) == 2
     assert [second] == first

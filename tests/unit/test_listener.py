@@ -52,11 +52,16 @@ FAILURES = "spark_streaming_query_failures_total"
 LAG = "spark_streaming_max_offsets_behind_latest"
 
 
+def known_queries(listener):
+    """What is exported, by the query's name and id."""
+    return listener._values()
+
+
 def metric(listener, name):
     """By the query's name, its values by their labels; without queries of which it is unknown."""
     return {
         query: values
-        for (query, _), known in listener._values().items()
+        for (query, _), known in known_queries(listener).items()
         for metric, values in known.by_metric.items()
         if metric.name == name and values
     }
@@ -146,7 +151,7 @@ def test_warm_up_is_no_query_of_the_user():
     listener.onQueryStarted(started(QUERY_NAME))
     listener.onQueryProgress(progressed(name=QUERY_NAME))
     listener.onQueryTerminated(terminated())
-    assert listener._values() == {}
+    assert known_queries(listener) == {}
 
 
 def test_ended_queries_are_forgotten_before_running_ones(monkeypatch):
@@ -157,7 +162,7 @@ def test_ended_queries_are_forgotten_before_running_ones(monkeypatch):
     listener.onQueryStarted(started("ended", second))
     listener.onQueryTerminated(terminated(query_id=second))
     listener.onQueryStarted(started("new", third))
-    assert [query for query, _ in listener._values()] == ["runs", "new"]
+    assert [query for query, _ in known_queries(listener)] == ["runs", "new"]
 
 
 # --- gaps -----------------------------------------------------------------------------------------
@@ -307,7 +312,7 @@ def test_a_folder_that_cannot_be_read_is_logged_once(folder, monkeypatch, caplog
 
     monkeypatch.setattr(module.ReportFiles, "new", rejected)
     for _ in range(2):
-        assert listener._values() == {}
+        assert known_queries(listener) == {}
     assert caplog.text.count("reports cannot be read") == 1
     assert str(folder) in caplog.text
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import types
+from types import SimpleNamespace
 
 import pytest
 from another_python import run_python
@@ -188,15 +189,21 @@ def test_a_function_that_lacks_a_package_needs_more_than_a_restart(login, functi
     assert type(login.tokens.failure) is AuthenticationFailed
 
 
-def test_a_function_that_hangs_is_named_and_its_late_token_is_used(login, function):
-    returns, calls = threading.Event(), []
+@pytest.fixture
+def hanging(function):
+    """The function hangs until ``returns`` is set; ``calls``: its arguments."""
+    hanging = SimpleNamespace(returns=threading.Event(), calls=[])
 
-    def make(_):
-        calls.append(1)
-        returns.wait(60)
+    def make(configuration):
+        hanging.calls.append(configuration)
+        hanging.returns.wait(60)
         return VALUE, LATER
 
     function(make)
+    return hanging
+
+
+def test_a_function_that_hangs_is_named_and_its_late_token_is_used(login, hanging):
     login.tokens.call()
     login.clock.now += 10.0
     login.tokens.pass_on(login.client)
@@ -205,11 +212,11 @@ def test_a_function_that_hangs_is_named_and_its_late_token_is_used(login, functi
     ]
     assert type(login.tokens.failure) is TokenUnavailable
     login.client.token_failures.clear()
-    returns.set()
+    hanging.returns.set()
     login.tokens.call()  # the client asks again
     assert login.pass_on_until_answered().tokens
     assert login.tokens.failure is None
-    assert calls == [1]
+    assert len(hanging.calls) == 1
 
 
 # --- several clients of a process -----------------------------------------------------------------
@@ -226,21 +233,13 @@ def test_clients_share_a_token_until_80_percent_of_its_life_is_over(login, numbe
     assert len(numbered) == 2
 
 
-def test_clients_that_ask_during_a_call_wait_for_it(login, function):
-    returns, calls = threading.Event(), []
-
-    def make(_):
-        calls.append(1)
-        returns.wait(60)
-        return VALUE, LATER
-
-    function(make)
+def test_clients_that_ask_during_a_call_wait_for_it(login, hanging):
     clients = [login, login.another(), login.another()]
     for client in clients:
         client.tokens.call()
-    returns.set()
+    hanging.returns.set()
     assert [client.pass_on_until_answered().tokens[0][0] for client in clients] == [VALUE] * 3
-    assert calls == [1]
+    assert len(hanging.calls) == 1
 
 
 def test_a_client_that_asks_again_never_gets_the_token_that_it_has(login, numbered):

@@ -128,8 +128,9 @@ def test_a_released_process_stays(tmp_path):
 def test_a_process_whose_guard_is_gone_cannot_be_released_but_ended(tmp_path):
     guarded = GuardedProcess([*SLEEP, FAR], tmp_path / "log")
     # Until then it is a copy of its guard, with the same input.
-    wait_until(lambda: processes._command_line(guarded.pid).startswith(sys.executable))
-    guard = psutil.Process(guarded.pid).parent()
+    process = psutil.Process(guarded.pid)
+    wait_until(lambda: process.cmdline()[: len(SLEEP)] == SLEEP)
+    guard = process.parent()
     guard.kill()
     guard.wait()
     with pytest.raises(BrokenPipeError):
