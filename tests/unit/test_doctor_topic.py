@@ -22,6 +22,7 @@ BROKER = {
 }
 ONE_OF_EACH = {"num.partitions": "1", "default.replication.factor": "1"}
 MISSING, FORBIDDEN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+NO_LEADER = fake_brokers.topic(partition(0), partition(1, has_leader=False))
 DEAD_LETTERS = {"on_record_error": "dead-letter", "dead_letter_topic": "dead"}
 PLAIN = {
     "kafka_security_protocol": "SASL_PLAINTEXT",
@@ -147,7 +148,7 @@ def test_a_forbidden_topic_fails_with_the_command_that_grants_it(examine, broker
 
 
 def test_a_partition_without_leader_fails(examine, brokers):
-    brokers.topics["t"] = fake_brokers.topic(partition(0), partition(1, has_leader=False))
+    brokers.topics["t"] = NO_LEADER
     finding = examine(topic.topic)
     assert (finding.outcome, finding.message) == (Outcome.FAILED, "no leader for partition 1")
 
@@ -321,7 +322,7 @@ def test_the_topic_for_dead_letters_takes_any_record(examine, brokers, settings,
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (fake_brokers.topic(partition(), partition(1, has_leader=False)), "for partition 1"),
+        (NO_LEADER, "no leader for partition 1"),
         (fake_brokers.topic(operations={DESCRIBE}), "User:ANONYMOUS may not write to it"),
         (FORBIDDEN, "--operation Describe --operation Write --topic dead"),
     ],

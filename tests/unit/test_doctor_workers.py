@@ -165,11 +165,8 @@ def test_a_setting_that_precedes_the_variable_has_to_go(context, choose, monkeyp
     assert ": unset PYSPARK_DRIVER_PYTHON, and export PYSPARK_PYTHON=" in finding.advice
 
 
-OTHER_PYTHON = r"^is Python 3\.1, but the driver is Python 3\..*PYTHON_VERSION_MISMATCH"
-OTHER_VERSIONS = {"spark_kafka_sink": "0.0.1", "pyspark": "4.0.9"}
-NAMED = rf"_sink 0\.0\.1 \(driver: 0\..* pyspark 4\.0\.9 \(driver: {pyspark.__version__}\)"
+PYSPARK = rf"pyspark 4\.0\.9 \(driver: {re.escape(pyspark.__version__)}\)"
 SMALLEST = {"memory_mib": 600, "has_small_pools": True, "threads": 256}
-TOO_SMALL = SMALLEST | {"memory_mib": 599}
 
 
 @pytest.mark.parametrize(
@@ -177,14 +174,18 @@ TOO_SMALL = SMALLEST | {"memory_mib": 599}
     [
         ({}, "passed", "", ""),  # without pyspark, which Spark brings
         ({"pyarrow": None}, "failed", "^pyarrow not installed in ", ""),
-        ({"python": (3, 1)}, "failed", OTHER_PYTHON, ""),
-        (OTHER_VERSIONS, "warned", NAMED, "Install the same versions"),
+        ({"python": (3, 1)}, "failed",
+         r"^is Python 3\.1, but the driver is Python 3\..*PYTHON_VERSION_MISMATCH", ""),
+        ({"spark_kafka_sink": "0.0.1", "pyspark": "4.0.9"}, "warned",
+         rf"has spark_kafka_sink 0\.0\.1 \(driver: 0\..*{PYSPARK}", "Install the same versions"),
         ({"limits": SMALLEST}, "passed", "", ""),
-        ({"limits": TOO_SMALL}, "warned", "599 MiB", r"spark\.executor\.pyspark\.memory"),
+        ({"limits": SMALLEST | {"memory_mib": 599}}, "warned", "599 MiB",
+         r"spark\.executor\.pyspark\.memory"),
         ({"limits": {"memory_mib": 2047}}, "warned", "2047 MiB", "kafka-nb-python needs 600 MiB"),
-        ({"limits": {"threads": 100}}, "warned", "may start 100 proc", "-u .* pids.max to 256"),
+        ({"limits": {"threads": 100}}, "warned", "may start 100 processes and threads",
+         r"ulimit -u .* pids\.max to 256"),
     ],
-)
+)  # fmt: skip
 def test_a_python_needs_the_drivers_packages_and_enough_room(
     context, choose, tmp_path, answer, outcome, message, advice
 ):
