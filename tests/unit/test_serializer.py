@@ -17,16 +17,13 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
-    YearMonthIntervalType,
 )
 from record_rows import read as read_rows
 from serializing import LATEST, ORDER, REQUIRED, ROWS, batch, options, prepared
 
 from spark_kafka_sink.errors import (
-    InvalidOption,
     RegistryRejected,
     SchemaMismatch,
-    SchemaNotFound,
     UnsupportedType,
 )
 from spark_kafka_sink.records.arrow import split_by_topic
@@ -149,30 +146,6 @@ def test_a_row_that_does_not_fit_is_rejected_as_json(registry):
     assert split.records[0].rows.tolist() == [10, 11]
 
 
-@pytest.mark.parametrize(
-    ("strategy", "subject"),
-    [("topic", "t-value"), ("record", "shop.Order"), ("topic-record", "t-shop.Order")],
-)
-def test_the_strategy_names_the_subject(registry, strategy, subject):
-    prepared(registry, value_schema=REQUIRED, value_subject_name_strategy=strategy)
-    assert list(registry.subjects) == [subject]
-
-
-@pytest.mark.parametrize("schema", ["{", "[" * 100_000])
-@pytest.mark.parametrize("strategy", ["topic", "record"])
-def test_a_schema_that_is_no_json_names_its_column(registry, strategy, schema):
-    with pytest.raises(InvalidOption, match=r"^key\.schema is "):
-        prepared(registry, key_format="avro", key_schema=schema, key_subject_name_strategy=strategy)
-
-
-def test_nothing_is_registered_without_leave(registry):
-    ways_out = "t-value.*auto.register.schemas=true.*normalize.schemas=true.*use.latest.version"
-    with pytest.raises(SchemaNotFound, match=ways_out):
-        prepared(registry, value_schema=REQUIRED, auto_register_schemas="false")
-    registry.add("t-value", REQUIRED)
-    assert prepared(registry, value_schema=REQUIRED, auto_register_schemas="false").known
-
-
 def test_the_latest_schema_of_the_subject_is_used(registry):
     registry.add("t-value", '"string"')
     with pytest.raises(SchemaMismatch, match="the latest of the subject t-value"):
@@ -182,21 +155,6 @@ def test_the_latest_schema_of_the_subject_is_used(registry):
     assert read(REQUIRED, result.batch.column("value")[0].as_py()[5:]) == ROWS[0]
     with pytest.raises(RegistryRejected, match="AVRO, not JSON"):
         prepared(registry, "u", value_format="json", **LATEST)
-
-
-def test_columns_with_the_same_latest_schema_must_both_fit(registry):
-    registry.add("com.Order", REQUIRED)
-    named = {
-        f"{part}_{option}": value
-        for part in ("key", "value")
-        for option, value in (
-            ("format", "avro"),
-            ("record_name", "com.Order"),
-            ("subject_name_strategy", "record"),
-        )
-    }
-    with pytest.raises(SchemaMismatch, match="column key does not fit"):
-        prepared(registry, **LATEST, **named)
 
 
 @pytest.mark.parametrize(
@@ -334,12 +292,6 @@ def test_both_columns_have_formats(registry):
     assert [key and key[5:] for key in keys] == [b"1", None, b"3"]
 
 
-def test_a_type_that_avro_lacks_is_named_before_the_registry_is_asked(registry):
-    with pytest.raises(UnsupportedType, match=r"value\.i: .*cast it to string"):
-        prepared(registry, value=StructType([StructField("i", YearMonthIntervalType())]))
-    assert not registry.requests
-
-
 def nested(levels: int) -> StructType | ArrayType:
     kind = LongType()
     for level in range(levels):
@@ -389,35 +341,3 @@ def test_a_string_that_is_not_utf_8_makes_its_row_unserializable(registry, schem
     assert rows.rows.tolist() == [0]
     assert rows.reason.startswith(f"{column}: a string is not UTF-8")
     assert result.batch.column(column)[1].as_py()[5:].strip(b'"\x08') == b"good"
-
-
-@pytest.mark.parametrize(
-    ("schema_format", "attributes"),
-    [("avro", {"name": "Order", "namespace": "com.acme"}), ("json", {"title": "com.acme.Order"})],
-)
-@pytest.mark.parametrize(
-    ("strategy", "subject"),
-    [("topic", "t-value"), ("record", "com.acme.Order"), ("topic-record", "t-com.acme.Order")],
-)
-def test_the_record_of_a_derived_schema_has_the_name_of_the_option(
-    registry, schema_format, attributes, strategy, subject
-):
-    named = {
-        "value_format": schema_format,
-        "value_record_name": "com.acme.Order",
-        "value_subject_name_strategy": strategy,
-    }
-    prepared(registry, **named).serialize(batch(), "t")
-    ((name, (entry,)),) = registry.subjects.items()
-    assert name == subject
-    schema = json.loads(entry["schema"])
-    assert {attribute: schema[attribute] for attribute in attributes} == attributes
-    if strategy != "topic":  # the latest of the subject that is named after it
-        known = prepared(registry, **named, **LATEST).known
-        assert [schema.id for schema in known.values()] == [entry["id"]]
-
-
-def test_a_column_without_a_record_has_no_subject_that_is_named_after_one(registry):
-    named = {"value_record_name": "a.B", "value_subject_name_strategy": "record"}
-    with pytest.raises(SchemaMismatch, match="the schema of value needs a record with a name"):
-        prepared(registry, value=StringType(), **named)
