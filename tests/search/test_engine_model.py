@@ -561,6 +561,7 @@ def columns_of(topic, rows):
     return records
 
 
+@pytest.mark.timeout(600)  # a minute of CPU, on a machine that others use too
 @pytest.mark.parametrize("programs", [150, pytest.param(1_500, marks=pytest.mark.slow)])
 def test_order_accounting_and_memory_hold_in_any_program(programs):
     """The same programs in each run; ``make search`` tries others."""
