@@ -174,6 +174,7 @@ class RealSide:
     def __init__(self, cluster: MockCluster, client: Client, name: str, partitions: int) -> None:
         self.cluster, self.client, self.name, self.partitions = cluster, client, name, partitions
         cluster.create_topic(name, partitions)
+        cluster.clear_errors(PRODUCE)  # of a program that failed
 
     def learn(self) -> None:
         self.client.open_topic(self.name)

@@ -24,6 +24,7 @@ mock_partition_set_leader = prototype(
 )
 mock_broker_add = prototype("rd_kafka_mock_broker_add", c_int, c_void_p, c_int32)
 mock_topic_set_error = prototype("rd_kafka_mock_topic_set_error", None, c_void_p, c_char_p, c_int)
+mock_clear_request_errors = prototype("rd_kafka_mock_clear_request_errors", None, c_void_p, c_int16)
 mock_push_request_errors = prototype(
     "rd_kafka_mock_push_request_errors_array",
     None, c_void_p, c_int16, c_size_t, POINTER(c_int),
@@ -94,6 +95,10 @@ class MockCluster:
         self._call(
             mock_push_request_errors, api_key, len(codes), (ctypes.c_int * len(codes))(*codes)
         )
+
+    def clear_errors(self, api_key: int) -> None:
+        """Forget the error codes that no request was answered with."""
+        self._call(mock_clear_request_errors, api_key)
 
     def delay_answers(self, broker: int, api_key: int, count: int, milliseconds: int) -> None:
         """Delay the broker's next answers to requests of that kind."""
