@@ -17,6 +17,11 @@ MISSING_TOPIC_SECONDS = 5.0
 MAX_REQUEST_SIZE = "kafka.max.request.size"
 
 
+#: In the place of a number of Spark partitions: the driver writes the whole micro-batch, in one
+#: transaction, the one of partition 0.
+FROM_DRIVER = -1
+
+
 @dataclass(frozen=True)
 class ClientSettings(Mapping[str, str]):
     """Checked librdkafka settings: hashable, picklable, without secrets in the repr.
@@ -151,9 +156,10 @@ class ProducerOptions:
 class ExactlyOnceOptions:
     """``delivery.guarantee=exactly-once``, and what it needs.
 
-    ``partitions`` None: ``foreach_batch`` sets it when it repartitions a micro-batch. ``prefix``
-    None: made from the query's id. ``first_batch``: the micro-batch that needs no ledger of earlier
-    ones.
+    ``partitions``: of every micro-batch, or FROM_DRIVER; None: ``foreach_batch`` sets it when it
+    repartitions a micro-batch. ``prefix`` None: made from the query's id. ``first_batch``: the
+    micro-batch that needs no ledger of earlier ones. ``is_batch``: not of a query, so that ids of
+    micro-batches only have to grow.
     """
 
     partitions: int | None
@@ -161,3 +167,4 @@ class ExactlyOnceOptions:
     ledger_topic: str
     first_batch: int
     transaction_timeout_ms: int
+    is_batch: bool = False

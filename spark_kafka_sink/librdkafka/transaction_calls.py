@@ -1,4 +1,4 @@
-"""[task] librdkafka's calls for transactions, on a client with the setting ``transactional.id``."""
+"""[both] librdkafka's calls for transactions, on a client with the setting ``transactional.id``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""[task] Batches that the brokers reject because of their size, or of some of their records.
+"""[both] Batches that the brokers reject because of their size, or of some of their records.
 
 A broker rejects a whole batch because of one bad record, may not say which one, and may accept the
 batches that follow. The good records have to be sent again before any later ones. So at most one

@@ -1,4 +1,4 @@
-"""[task] Keeps one idle producer per ProducerOptions, borrowed by one task at a time."""
+"""[both] Keeps one idle producer per ProducerOptions, borrowed by one task at a time."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class BorrowedProducer:
     def __init__(self, producer: NonBlockingProducer, *, is_new: bool) -> None:
         self.producer = producer
         self._is_new = is_new
+        self.needs_rows = True
         self.report = DeliveryReport()
 
     def prefetch(self, topics: Iterable[str]) -> None:
@@ -46,6 +47,9 @@ class BorrowedProducer:
         """Raises what ``NonBlockingProducer.flush`` raises."""
         self.producer.flush(timeout_seconds)
         self.collect_report()
+
+    def wakeup(self) -> None:
+        self.producer.wakeup()
 
     def collect_report(self) -> None:
         self.report = replace(

@@ -1,4 +1,4 @@
-"""[task] Which failed records become dead letters, and what these say."""
+"""[both] Which failed records become dead letters, and what these say."""
 
 from __future__ import annotations
 

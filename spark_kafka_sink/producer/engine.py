@@ -1,4 +1,4 @@
-"""[task] Engine: passes records to the client, and handles its reports and answers. Never waits."""
+"""[both] Engine: passes records to the client, and handles its reports and answers. Never waits."""
 
 from __future__ import annotations
 

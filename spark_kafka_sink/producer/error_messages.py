@@ -1,4 +1,4 @@
-"""[task] The messages of the producer's errors: what happened, why, and what to do."""
+"""[both] The messages of the producer's errors: what happened, why, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""[task] The producer's state, and which thread has exclusive access to its client."""
+"""[both] The producer's state, and which thread has exclusive access to its client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""[task] What is known about a topic, and which topics' metadata to request next (KIP-526).
+"""[both] What is known about a topic, and which topics' metadata to request next (KIP-526).
 
 The parts of a topic's state are immutable: an event replaces a part as a whole, so no field of an
 earlier state stays.

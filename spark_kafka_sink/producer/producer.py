@@ -1,4 +1,4 @@
-"""[task] NonBlockingProducer: prefetch, send, flush, close, each with a deadline (KIP-286, KIP-15).
+"""[both] NonBlockingProducer: prefetch, send, flush, close, each with a deadline (KIP-286, KIP-15).
 
 Longer than other modules because every wait is here: the waits share one lifecycle and wake each
 other.
@@ -88,6 +88,7 @@ class NonBlockingProducer:
             self._client.close(Deadline(_ABORT_SECONDS, clock))
             raise
         self._drainer: threading.Thread | None = None
+        self._is_woken = False
         self._is_freed = False
 
     # --- sending ---------------------------------------------------------------------------------
@@ -139,7 +140,8 @@ class NonBlockingProducer:
             return send
 
     def begin_task(self, origin: Origin) -> None:
-        """Set the origin of the dead letters of this task."""
+        """Set the origin of the dead letters of this task, which nobody has woken up yet."""
+        self._is_woken = False
         with self._exclusive_access():
             self._engine.begin_task(origin)
 
@@ -242,8 +244,21 @@ class NonBlockingProducer:
                     return False
         return True
 
+    def wakeup(self) -> None:
+        """Make the sending thread raise InterruptedError, from its present wait or its next call.
+
+        Once, like ``wakeup`` of Java's consumer; any other thread may call it.
+        """
+        self._is_woken = True
+
+    def _raise_if_woken(self) -> None:
+        if self._is_woken:
+            self._is_woken = False
+            raise InterruptedError("the producer was woken up")
+
     def poll(self) -> None:
         """Handle pending events. Does not wait for more."""
+        self._raise_if_woken()
         with self._access(Deadline(0.0)) as is_granted:
             if is_granted:
                 self._handle_events(0.0)
@@ -405,6 +420,7 @@ class NonBlockingProducer:
 
     def _raise_failure(self, topic: str | None = None) -> None:
         """Raise the first failure, of any topic or of one."""
+        self._raise_if_woken()
         failure = self._engine.failure(topic)
         if failure is not None:
             raise failure

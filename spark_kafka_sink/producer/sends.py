@@ -1,4 +1,4 @@
-"""[task] The sends with records that are not reported yet, and the report on those that are."""
+"""[both] The sends with records that are not reported yet, and the report on those that are."""
 
 from __future__ import annotations
 

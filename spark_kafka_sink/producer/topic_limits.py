@@ -1,4 +1,4 @@
-"""[task] What brokers reject according to a topic's configuration, and of which records.
+"""[both] What brokers reject according to a topic's configuration, and of which records.
 
 A broker rejects a whole batch because of one bad record. If that record is not sent at all, the
 others arrive in their order.

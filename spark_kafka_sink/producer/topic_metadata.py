@@ -1,4 +1,4 @@
-"""[task] Which topics have metadata, which records await it, what to request next (KIP-526)."""
+"""[both] Which topics have metadata, which records await it, what to request next (KIP-526)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""[task] Passes records to the client in order: at once, or when their topic has metadata."""
+"""[both] Passes records to the client in order: at once, or when their topic has metadata."""
 
 from __future__ import annotations
 

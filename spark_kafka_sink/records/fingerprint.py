@@ -1,4 +1,4 @@
-"""[task] Fingerprint: shows whether two sets of records are equal, regardless of their order."""
+"""[both] Fingerprint: shows whether two sets of records are equal, regardless of their order."""
 
 from __future__ import annotations
 

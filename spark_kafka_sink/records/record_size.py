@@ -1,4 +1,4 @@
-"""[task] How many bytes records have in Kafka's record batches (magic 2), uncompressed."""
+"""[both] How many bytes records have in Kafka's record batches (magic 2), uncompressed."""
 
 from __future__ import annotations
 

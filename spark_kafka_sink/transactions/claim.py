@@ -1,4 +1,4 @@
-"""[task] Claims a micro-batch's layout, its number of Spark partitions, before records are sent."""
+"""[both] Claims a micro-batch's layout, its number of Spark partitions, before records are sent."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from spark_kafka_sink.transactions.ledger import (
     read_claim_progress,
     read_commit_entry,
     read_layout,
+    transaction_count,
 )
 from spark_kafka_sink.transactions.offset_calls import (
     CLIENTS_AT_ONCE,
@@ -274,7 +275,7 @@ class LayoutClaim:
             if ledger.decide_or_raise(self._task, self._prefix) is not Decision.CLAIM:
                 return True
             wanted, previous_partition_count = ledger.wanted_layout(self._task)
-            purpose = f"changing the number of partitions to {wanted.partitions}"
+            purpose = f"changing the number of partitions to {transaction_count(wanted.partitions)}"
             transaction.begin()
             # A task of the previous count initializes its id before it reads the layout, and that
             # read waits for the end of this transaction. So its id exists and is fenced below, or
@@ -282,7 +283,7 @@ class LayoutClaim:
             transaction.send_offset(group, topic, wanted.to_offset(), self._step_wait(purpose))
             ids = [
                 commit_entry_group(self._prefix, partition)
-                for partition in range(previous_partition_count)
+                for partition in range(transaction_count(previous_partition_count))
             ]
             parts = [ids[i : i + CLIENTS_AT_ONCE] for i in range(0, len(ids), CLIENTS_AT_ONCE)]
             # All are fenced before any entry is read: a task commits its entry until it is fenced.

@@ -5,7 +5,8 @@ Each Spark partition has a consumer group ``<prefix>.<partition>``, and three be
 of a group is the id of its latest micro-batch, and the offset's metadata is JSON. A task commits
 its commit entry in the transaction that contains its records. The driver writes the batch marker
 when all tasks of the micro-batch have succeeded. A task writes the layout when a micro-batch begins
-with a new number of partitions.
+with a new number of partitions. With ``send.from=driver``, the driver is the only task of every
+micro-batch, and writes it in one transaction.
 
 Tests search every order of the protocol's steps with the functions of this file
 (tests/search/layout_model.py).
@@ -14,12 +15,12 @@ Tests search every order of the protocol's steps with the functions of this file
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
+from spark_kafka_sink.config.producer_options import FROM_DRIVER, ExactlyOnceOptions
 from spark_kafka_sink.errors import (
     InvalidOption,
     KafkaSinkError,
@@ -47,7 +48,7 @@ class BatchMarker:
     partitions: int
 
     def to_offset(self) -> CommittedOffset:
-        return _to_offset(self.batch_id, {"partitions": self.partitions})
+        return _to_offset(self.batch_id, _partition_fields(self.partitions))
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,8 @@ class CommitEntry:
     fingerprint: str
 
     def to_offset(self) -> CommittedOffset:
-        fields = {
-            "partitions": self.partitions,
-            "rows": self.rows,
-            "fingerprint": self.fingerprint,
-        }
-        return _to_offset(self.batch_id, fields)
+        fields = {"rows": self.rows, "fingerprint": self.fingerprint}
+        return _to_offset(self.batch_id, _partition_fields(self.partitions) | fields)
 
 
 @dataclass(frozen=True)
@@ -93,8 +90,8 @@ class Layout:
         return cls(batch_id, 0)
 
     def to_offset(self) -> CommittedOffset:
-        fields = {"partitions": self.partitions, "is_final": self.is_final}
-        return _to_offset(self.batch_id, fields | {"grown_by": self.grown_by})
+        fields = {"is_final": self.is_final, "grown_by": self.grown_by}
+        return _to_offset(self.batch_id, _partition_fields(self.partitions) | fields)
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,7 @@ def prefix_of(settings: ExactlyOnceOptions, query_id: str | None) -> str:
         raise InvalidOption(
             "delivery.guarantee=exactly-once needs transactional.id.prefix here, because Spark "
             "does not pass the query's id; choose a name that no other query uses, and keep it. "
-            "For a batch, which has none, leave delivery.guarantee out"
+            "For a batch without an id, leave delivery.guarantee out"
         )
     return f"{DEFAULT_PREFIX}{query_id}"
 
@@ -151,7 +148,7 @@ def read_batch_marker(committed: CommittedOffset | None, group: str) -> BatchMar
     if committed is None:
         return None
     fields = _fields(committed, group, partitions=int)
-    return BatchMarker(committed.offset, fields["partitions"])
+    return BatchMarker(committed.offset, _partitions(fields))
 
 
 def read_commit_entry(committed: CommittedOffset | None, group: str) -> CommitEntry | None:
@@ -159,9 +156,7 @@ def read_commit_entry(committed: CommittedOffset | None, group: str) -> CommitEn
     if committed is None:
         return None
     fields = _fields(committed, group, partitions=int, rows=int, fingerprint=str)
-    return CommitEntry(
-        committed.offset, fields["partitions"], fields["rows"], fields["fingerprint"]
-    )
+    return CommitEntry(committed.offset, _partitions(fields), fields["rows"], fields["fingerprint"])
 
 
 def read_layout(committed: CommittedOffset | None, group: str) -> Layout | None:
@@ -170,7 +165,7 @@ def read_layout(committed: CommittedOffset | None, group: str) -> Layout | None:
         return None
     fields = _fields(committed, group, partitions=int, is_final=bool)
     grown_by = str(fields.get("grown_by", ""))  # older versions wrote none
-    return Layout(committed.offset, fields["partitions"], fields["is_final"], grown_by)
+    return Layout(committed.offset, _partitions(fields), fields["is_final"], grown_by)
 
 
 def read_claim_progress(committed: CommittedOffset | None, group: str) -> ClaimProgress | None:
@@ -179,6 +174,22 @@ def read_claim_progress(committed: CommittedOffset | None, group: str) -> ClaimP
         return None
     fields = _fields(committed, group, claim=str, steps=int, has_ended=bool)
     return ClaimProgress(committed.offset, fields["claim"], fields["steps"], fields["has_ended"])
+
+
+def transaction_count(partitions: int) -> int:
+    """How many transactional ids a micro-batch with this number of partitions has."""
+    return 1 if partitions == FROM_DRIVER else partitions
+
+
+def _partition_fields(partitions: int) -> dict[str, Any]:
+    """Earlier versions read the driver's as one partition, and fence it like one."""
+    if partitions == FROM_DRIVER:
+        return {"partitions": 1, "sent_from": "driver"}
+    return {"partitions": partitions}
+
+
+def _partitions(fields: Mapping[str, Any]) -> int:
+    return FROM_DRIVER if fields.get("sent_from") == "driver" else int(fields["partitions"])
 
 
 def _to_offset(batch_id: int, fields: dict[str, Any]) -> CommittedOffset:
@@ -213,8 +224,10 @@ def _fields(committed: CommittedOffset, group: str, **types: type) -> dict[str, 
 class Task:
     """A Spark partition of a micro-batch, of a query whose ledger begins with ``first_batch``.
 
-    ``partitions``: ``exactly.once.partitions``; the ``stage`` may have more or fewer. ``stage``:
-    the same text in all of its tasks, and another one whenever Spark starts the micro-batch again.
+    ``partitions``: ``exactly.once.partitions``, or FROM_DRIVER; the ``stage`` may have more or
+    fewer. ``stage``: the same text in all of its tasks, and another one whenever Spark starts the
+    micro-batch again. ``is_batch``: not of a query, so that ids of micro-batches may be left out,
+    also the first ones.
     """
 
     batch_id: int
@@ -222,8 +235,11 @@ class Task:
     partitions: int
     first_batch: int = 0
     stage: str = ""
+    is_batch: bool = False
 
     def __str__(self) -> str:
+        if self.partitions == FROM_DRIVER:
+            return f"{'batch' if self.is_batch else 'micro-batch'} {self.batch_id}"
         return f"micro-batch {self.batch_id}, partition {self.partition}"
 
 
@@ -231,7 +247,7 @@ class Decision(Enum):
     """What a task does."""
 
     SEND = "send its rows"
-    VERIFY = "send nothing: compare its rows with those committed before"
+    VERIFY = "send nothing: it was committed before; compare its rows, but for the driver's"
     CLAIM = "claim the layout, or wait until a task with the same number has; then decide again"
     FAIL_AHEAD = "fail: LedgerAhead"
     FAIL_LOST = "fail: LedgerLost"
@@ -300,8 +316,8 @@ class Ledger:
             return Decision.CLAIM if committed_with is None else Decision.VERIFY
         if self._is_lost(task):
             return Decision.FAIL_LOST
-        partitions = self.partitions(now) or 0
-        if self._may_write(task, partitions) and task.partition < partitions:
+        partitions = self.partitions(task) or 0
+        if self._may_write(task, partitions) and task.partition < transaction_count(partitions):
             return Decision.SEND
         return Decision.CLAIM
 
@@ -312,16 +328,17 @@ class Ledger:
             return decision
         raise self.error(decision, task, prefix)
 
-    def partitions(self, batch_id: int) -> int | None:
-        """How many partitions a micro-batch has; None: not known. Only their tasks may send.
+    def partitions(self, task: Task) -> int | None:
+        """How many partitions its micro-batch has; None: not known. Only their tasks may send.
 
         Without a layout of its own, a micro-batch has the number of the one before.
         """
-        layout = self._layout_of(batch_id)
+        layout = self._layout_of(task.batch_id)
         if layout is not None:
             return layout.partitions
-        if self.marker is not None and self.marker.batch_id == batch_id - 1:
-            return self.marker.partitions
+        marker = self.marker
+        if marker is not None and (task.is_batch or marker.batch_id == task.batch_id - 1):
+            return marker.partitions
         return None
 
     def is_claimed(self, task: Task) -> bool:
@@ -329,14 +346,14 @@ class Ledger:
         return self._layout_of(task.batch_id) is not None
 
     def wanted_layout(self, task: Task) -> tuple[Layout, int]:
-        """The layout that a task claims, and how many transactional ids it has to fence before.
+        """The layout that a task claims, and the number of partitions whose ids it fences before.
 
         A task beyond its option raises the number to include itself, so that later claims fence it
         too. That fences nobody, and keeps ``is_final``.
         """
-        partitions = self.partitions(task.batch_id) or 0
+        partitions = self.partitions(task) or 0
         is_own = self._may_write(task, partitions)
-        if task.partition < task.partitions or (partitions and not is_own):
+        if task.partition < transaction_count(task.partitions) or (partitions and not is_own):
             return Layout(task.batch_id, task.partitions), partitions
         layout = self._layout_of(task.batch_id)
         is_final = layout is not None and layout.is_final
@@ -345,11 +362,20 @@ class Ledger:
     def error(self, decision: Decision, task: Task, prefix: str) -> KafkaSinkError:
         """The error of a decision to fail."""
         marker, entry = self.marker, self.entry
+        committed = (
+            "committed" if task.partitions == FROM_DRIVER else "that this partition committed"
+        )
         known = (
             f"in the ledger {prefix}, the latest complete micro-batch is {_batch_id(marker)}, "
-            f"and the latest one that this partition committed is {_batch_id(entry)}"
+            f"and the latest one {committed} is {_batch_id(entry)}"
         )
         new_ledger = f"a new transactional.id.prefix and exactly.once.first.batch={task.batch_id}"
+        if decision is Decision.FAIL_AHEAD and task.is_batch:
+            return LedgerAhead(
+                f"{task}: {known}. A later batch was written, or begun, before: pass ids that "
+                "grow, such as the time for which a run is scheduled, or choose another "
+                "transactional.id.prefix"
+            )
         if decision is Decision.FAIL_AHEAD:
             return LedgerAhead(
                 f"{task}: {known}. The checkpoint is older than the topics: restore the newer one. "
@@ -357,17 +383,28 @@ class Ledger:
                 f"{new_ledger}, which also writes micro-batches again on purpose"
             )
         if decision is Decision.FAIL_CHANGED:
-            number = self._partitions_committed(task)
-            return PartitionsChanged(
-                f"{task}: a part of this micro-batch was committed with {number} partitions, but "
-                f"now exactly.once.partitions={task.partitions}; {known}. Start the query as it "
-                "was then, with its former repartition and "
-                f"exactly.once.partitions={number}, and change it when this micro-batch is complete"
-            )
+            return self._changed_error(task, known)
         return LedgerLost(
             f"{task}: {known}. {self.lack(task).value}. Then find out "
             f"whether records of micro-batch {task.batch_id} are in the topics; if not, or if you "
             f"accept duplicates, set exactly.once.first.batch={task.batch_id}"
+        )
+
+    def _changed_error(self, task: Task, known: str) -> PartitionsChanged:
+        number = self._partitions_committed(task)
+        is_now = f"exactly.once.partitions={task.partitions}"
+        if task.partitions == FROM_DRIVER:
+            is_now = "send.from=driver"
+        if number == FROM_DRIVER:
+            was, former = "this micro-batch was committed by the driver", "send.from=driver"
+        else:
+            was = f"a part of this micro-batch was committed with {number} partitions"
+            former = f"its former repartition and exactly.once.partitions={number}"
+            if task.partitions == FROM_DRIVER:
+                former = f"send.from=executors, {former}"
+        return PartitionsChanged(
+            f"{task}: {was}, but now {is_now}; {known}. Start the query as it was then, with "
+            f"{former}, and change it when this micro-batch is complete"
         )
 
     def lack(self, task: Task) -> Lack:
@@ -377,7 +414,7 @@ class Ledger:
         )
         if marked < committed:
             return Lack.MARKER
-        if marked >= task.batch_id - 1 and marked >= 0:
+        if marked >= 0 and (task.is_batch or marked >= task.batch_id - 1):
             return Lack.ENTRY
         return Lack.EVERYTHING if marked < 0 else Lack.MICRO_BATCHES
 
@@ -420,10 +457,10 @@ class Ledger:
             return True  # a marked micro-batch has a commit entry of every partition
         if now == task.first_batch:
             return False
-        if marker is None or marker.batch_id < now - 1:
-            return True
-        is_missing = entry is None or entry.batch_id < now - 1
-        return is_missing and task.partition < marker.partitions
+        if marker is None or (marker.batch_id < now - 1 and not task.is_batch):
+            return not task.is_batch
+        is_missing = entry is None or entry.batch_id < marker.batch_id
+        return is_missing and task.partition < transaction_count(marker.partitions)
 
 
 def claimed_layout(

@@ -1,4 +1,4 @@
-"""[task] Writes one Spark partition exactly once; used like a borrowed producer."""
+"""[both] Writes one Spark partition exactly once; used like a borrowed producer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from spark_kafka_sink.config.options import SinkOptions
-from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
+from spark_kafka_sink.config.producer_options import FROM_DRIVER, ExactlyOnceOptions
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption, KafkaSinkError, add_sentence
 from spark_kafka_sink.librdkafka.client import release_freed_memory
@@ -62,7 +62,8 @@ def exactly_once(
 
 
 def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:
-    if origin.batch_id is None or origin.task_partition is None:
+    partition = 0 if settings.partitions == FROM_DRIVER else origin.task_partition
+    if origin.batch_id is None or partition is None:
         raise InvalidOption(
             "delivery.guarantee=exactly-once needs a streaming query that runs micro-batches: "
             "Spark passes no id of a micro-batch here"
@@ -71,10 +72,11 @@ def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:
         raise ValueError("foreach_batch has not set the number of partitions")
     return Task(
         int(origin.batch_id),
-        origin.task_partition,
+        partition,
         settings.partitions,
         settings.first_batch,
         origin.stage or "",
+        settings.is_batch,
     )
 
 
@@ -142,6 +144,9 @@ class PartitionTransaction:
         self._task = task
         self._committed = committed
         self._fingerprint = Fingerprint()
+        #: What the driver has committed is the whole micro-batch, whatever its rows are now. What a
+        #: task of version 0.3 has may be less: to it, the driver's layout has one partition.
+        self.needs_rows = committed is None or committed.partitions != FROM_DRIVER
         self.report = DeliveryReport(producers_created=1)
 
     def prefetch(self, topics: Iterable[str]) -> None:
@@ -177,6 +182,9 @@ class PartitionTransaction:
         self._transaction.flush(timeout_seconds)
         self._transaction.send_offset(self._group, self._ledger_topic, entry.to_offset(), wait)
         self._transaction.commit(wait)
+
+    def wakeup(self) -> None:
+        self._transaction.producer.wakeup()
 
     def collect_report(self, state: TransactionState) -> None:
         """Set ``report`` from the transaction's last state before it was closed."""

@@ -1,4 +1,4 @@
-"""[task] Transaction: one transaction of one client, from its creation to its end."""
+"""[both] Transaction: one transaction of one client, from its creation to its end."""
 
 from __future__ import annotations
 

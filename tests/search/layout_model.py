@@ -8,7 +8,9 @@ Readers of the ledger outlive their task, as connections of a process: none of t
 
 A row is a number below ``ROWS``; its partition is the row modulo the number of partitions that the
 stage has, which may not be that of the option. Of a micro-batch without rows, Spark may run tasks
-or none.
+or none. With ``send.from=driver``, the only task is the driver's. It has all rows, and does not
+compare them with what it has committed before. Batches are the driver's, too: the user may give
+one up, and pass the next id.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from dataclasses import astuple, dataclass
 from functools import cache
 from typing import NamedTuple
 
+from spark_kafka_sink.config.producer_options import FROM_DRIVER
 from spark_kafka_sink.transactions import ledger
-from spark_kafka_sink.transactions.ledger import Decision
+from spark_kafka_sink.transactions.ledger import Decision, transaction_count
 
 #: divisible by 1, 2 and 3, so that each number of partitions cuts them in other places
 ROWS = 6
@@ -48,6 +51,11 @@ class Task(NamedTuple):
     partitions: int
     actual: int
     stage: str
+    is_batch: bool
+
+    @property
+    def is_driver(self) -> bool:
+        return self.partitions == FROM_DRIVER
 
 
 class Kafka(NamedTuple):
@@ -106,18 +114,34 @@ class Variant:
     believes_earlier_answers: str = ""
     #: steps that follow the one before at once; fewer states, and fewer orders are searched
     joined: frozenset[str] = frozenset()
+    driver_knows_executors_with_one_partition: bool = True
+    driver_claims: bool = True
+    driver_fences_executors: bool = True
+    driver_looks_at_the_ledger: bool = True
+    executors_fence_the_driver: bool = True
+    #: their version of the sink takes the driver for one partition
+    executors_are_of_0_3: bool = False
 
     @property
     def first_step(self) -> str:
         return INITIALIZE if self.initializes_before_looking else MARKER
+
+    def does_claim(self, task: Task) -> bool:
+        return self.claims and (self.driver_claims or not task.is_driver)
+
+    def does_fence(self, task: Task, former: int) -> bool:
+        """``former``: the number of partitions before its claim."""
+        if task.is_driver:
+            return self.fences and (self.driver_fences_executors or former == FROM_DRIVER)
+        return self.fences and (self.executors_fence_the_driver or former != FROM_DRIVER)
 
 
 @dataclass(frozen=True)
 class Bounds:
     """How much is searched: numbers of partitions, micro-batches, and stages that Spark starts.
 
-    ``numbers``: of the option and of the stage; ``mistaken``: the same, where they differ.
-    ``empty``: the micro-batches without rows.
+    ``numbers``: of the option and of the stage, or FROM_DRIVER; ``mistaken``: the same, where they
+    differ. ``empty``: the micro-batches without rows. ``are_batches``: not of a query.
     """
 
     numbers: tuple[int, ...]
@@ -125,11 +149,13 @@ class Bounds:
     stages: int
     empty: tuple[int, ...] = ()
     mistaken: tuple[tuple[int, int], ...] = ()
+    are_batches: bool = False
 
     @property
     def starts(self) -> tuple[tuple[int, int], ...]:
         """What Spark may start: the option, and how many partitions there are."""
-        return *((number, number) for number in self.numbers), *self.mistaken
+        right = ((number, transaction_count(number)) for number in self.numbers)
+        return *right, *self.mistaken
 
 
 @cache
@@ -140,7 +166,9 @@ def decide(
 
 
 def ledger_task(task: Task) -> ledger.Task:
-    return ledger.Task(task.batch_id, task.partition, task.partitions, stage=task.stage)
+    return ledger.Task(
+        task.batch_id, task.partition, task.partitions, stage=task.stage, is_batch=task.is_batch
+    )
 
 
 def known_ledger(
@@ -154,8 +182,8 @@ def known_ledger(
 
 
 @cache
-def partitions_of(batch_id: int, marker: Marked | None, layout: Claimed | None) -> int:
-    return known_ledger(marker, layout, None).partitions(batch_id) or 0
+def partitions_of(task: Task, marker: Marked | None, layout: Claimed | None) -> int:
+    return known_ledger(marker, layout, None).partitions(ledger_task(task)) or 0
 
 
 @cache
@@ -166,12 +194,19 @@ def wanted(task: Task, marker: Marked | None, layout: Claimed | None) -> tuple[C
 
 @cache
 def claimed(claim: Claimed, former: int, entries: tuple[Recorded | None, ...]) -> Claimed:
-    known = [ledger.CommitEntry(*entry[:2], 0, "") for entry in entries[:former] if entry]
+    fenced = entries[: transaction_count(former)]
+    known = [ledger.CommitEntry(*entry[:2], 0, "") for entry in fenced if entry]
     return astuple(ledger.claimed_layout(ledger.Layout(*claim), former, known))
 
 
 def rows_of(partition: int, actual: int) -> tuple[bool, ...]:
     return tuple(row % actual == partition for row in range(ROWS))
+
+
+def has_same_rows(task: Task, entry: Recorded) -> bool:
+    """Whether the rows are those that were committed; those of the driver are not compared."""
+    is_same = rows_of(task.partition, entry[2]) == rows_of(task.partition, task.actual)
+    return entry[1] == FROM_DRIVER or is_same
 
 
 @cache
@@ -202,6 +237,8 @@ def step(
 
 def _initialize(variant, kafka, attempt):
     following = MARKER if variant.initializes_before_looking else ENTRY
+    if attempt.task.is_driver and not variant.driver_looks_at_the_ledger:
+        following = COMMIT
     yield kafka, attempt._replace(step=following, holds_id=True), (attempt.task.partition,)
 
 
@@ -231,26 +268,37 @@ def _look_at_entry(variant, kafka, attempt):
         yield after, attempt._replace(step=LAYOUT, entry=entry), ()
 
 
+def understand(variant: Variant, task: Task, *known: tuple | None) -> Iterator[tuple | None]:
+    """What the task takes the markers, layouts and entries for."""
+    mistakes = {}
+    if task.is_driver and not variant.driver_knows_executors_with_one_partition:
+        mistakes = {1: FROM_DRIVER}
+    if not task.is_driver and variant.executors_are_of_0_3:
+        mistakes = {FROM_DRIVER: 1}
+    for part in known:
+        yield part and put(part, 1, mistakes.get(part[1], part[1]))
+
+
 def _look_at_layout(variant, kafka, attempt):
     task = attempt.task
     present = kafka.layout if variant.initializes_before_looking else attempt.layout
     if kafka.pending is not None and variant.readers_wait_for_a_claim:
         # The claimer may have crashed: after some time, this one takes over.
         present = (task.batch_id, 0, False, "")
-    for after, layout in _answers(variant, kafka, LAYOUT, LAYOUT_ID, present):
-        decision = decide(task, attempt.marker, layout, attempt.entry)
-        number = partitions_of(task.batch_id, attempt.marker, layout)
-        is_beyond = decision is Decision.CLAIM and number == task.partitions <= task.partition
+    for after, answer in _answers(variant, kafka, LAYOUT, LAYOUT_ID, present):
+        marker, layout, entry = understand(variant, task, attempt.marker, answer, attempt.entry)
+        decision = decide(task, marker, layout, entry)
+        number = partitions_of(task, marker, layout)
+        is_last = number == task.partitions and transaction_count(number) <= task.partition
+        is_beyond = decision is Decision.CLAIM and is_last
         is_silent = is_beyond and not variant.tells_of_higher_partitions
-        is_bold = decision is Decision.CLAIM and not variant.claims
+        is_bold = decision is Decision.CLAIM and not variant.does_claim(task)
         if decision is Decision.SEND or is_silent or is_bold:
             yield after, Attempt(task, COMMIT, holds_id=attempt.holds_id), ()
         elif decision is Decision.CLAIM:
             yield after, Attempt(task, CLAIM), ()
         else:
-            is_done = decision is Decision.VERIFY and rows_of(
-                task.partition, attempt.entry[2]
-            ) == rows_of(task.partition, task.actual)
+            is_done = decision is Decision.VERIFY and has_same_rows(task, entry)
             yield after, Attempt(task, DONE if is_done else FAILED), ()
 
 
@@ -270,7 +318,7 @@ def _claim(variant, kafka, attempt):
     task = attempt.task
     taken_over = attempt._replace(step=LOOK, holds_layout=True)
     yield kafka._replace(pending=None), taken_over, (LAYOUT_ID,)
-    number = partitions_of(task.batch_id, kafka.marker, kafka.layout)
+    number = partitions_of(task, *understand(variant, task, kafka.marker, kafka.layout))
     if kafka.pending is None and number == task.partitions:
         # Or wait for the others, and see that one of them has claimed.
         yield kafka, Attempt(task, variant.first_step), ()
@@ -279,10 +327,12 @@ def _claim(variant, kafka, attempt):
 def _look_again(variant, kafka, attempt):
     # Marker, entry and layout at once: with another layout, it does not hold the id any more.
     task = attempt.task
-    entry = kafka.entries[task.partition]
-    if decide(task, kafka.marker, kafka.layout, entry) is Decision.CLAIM:
-        claim, former = wanted(task, kafka.marker, kafka.layout)
-        following = attempt._replace(step=OPEN, claim=claim, former=former, unfenced=former)
+    known = kafka.marker, kafka.layout, kafka.entries[task.partition]
+    marker, layout, entry = understand(variant, task, *known)
+    if decide(task, marker, layout, entry) is Decision.CLAIM:
+        claim, former = wanted(task, marker, layout)
+        unfenced = transaction_count(former)
+        following = attempt._replace(step=OPEN, claim=claim, former=former, unfenced=unfenced)
         yield kafka, following, ()
     else:
         yield kafka, Attempt(task, variant.first_step), ()
@@ -297,8 +347,8 @@ def _open_claim(variant, kafka, attempt):
     if not variant.reads_entries_after_fencing:
         claim = claimed(attempt.claim, attempt.former, kafka.entries)
         attempt = attempt._replace(claim=claim, former=0)
-    following = FENCE if variant.fences and attempt.unfenced else READ
-    yield after, attempt._replace(step=following), ()
+    does_fence = attempt.unfenced and variant.does_fence(task, attempt.former)
+    yield after, attempt._replace(step=FENCE if does_fence else READ), ()
 
 
 def _fence(variant, kafka, attempt):
@@ -339,21 +389,22 @@ _STEPS = {
 
 def first_state(bounds: Bounds) -> Run:
     log = tuple(() if number in bounds.empty else (0,) * ROWS for number in range(bounds.batches))
-    most = max(max(start) for start in bounds.starts)
+    most = max(max(transaction_count(option), actual) for option, actual in bounds.starts)
     return Run(Kafka((None,) * most, None, None, None, log), (), (), 0, bounds.stages)
 
 
 def begin(
-    variant: Variant, batch_id: int, start: tuple[int, int], left: int
+    variant: Variant, bounds: Bounds, batch_id: int, start: tuple[int, int], left: int
 ) -> tuple[Attempt, ...]:
     """The tasks of a stage. ``left``: how many stages may follow, which names this one."""
     partitions, actual = start
     # Only those that can grow need a name; with it, fewer states are equal.
-    stage = f"{left} left" if actual > partitions else ""
-    return tuple(
-        Attempt(Task(batch_id, partition, partitions, actual, stage), variant.first_step)
+    stage = f"{left} left" if actual > transaction_count(partitions) else ""
+    tasks = (
+        Task(batch_id, partition, partitions, actual, stage, bounds.are_batches)
         for partition in range(actual)
     )
+    return tuple(Attempt(task, variant.first_step) for task in tasks)
 
 
 def next_states(run: Run, variant: Variant, bounds: Bounds) -> Iterator[Run]:
@@ -396,16 +447,17 @@ def _steps_of_zombies(run: Run, variant: Variant) -> Iterator[Run]:
 def _new_stages(run: Run, variant: Variant, bounds: Bounds) -> Iterator[Run]:
     kafka, running, zombies, batch_id, stages = run
     left = stages - 1
+    last = batch_id + 1 if bounds.are_batches else batch_id
     for start in bounds.starts:
-        if batch_id < bounds.batches:
+        for number in range(batch_id, min(last + 1, bounds.batches)):
             # The stage before has failed, or the driver has died, at whatever step the tasks are.
             given_up = _sorted(zombies + running, kafka)
-            yield Run(kafka, begin(variant, batch_id, start, left), given_up, batch_id, left)
-            if batch_id in bounds.empty:
-                yield write_marker(Run(kafka, (), given_up, batch_id, left), None)
-        if batch_id and not running:
+            yield Run(kafka, begin(variant, bounds, number, start, left), given_up, number, left)
+            if number in bounds.empty:
+                yield write_marker(Run(kafka, (), given_up, number, left), None)
+        if kafka.marker is not None and kafka.marker[0] == batch_id - 1 and not running:
             # The driver has died before Spark recorded the marked micro-batch as done.
-            again = begin(variant, batch_id - 1, start, left)
+            again = begin(variant, bounds, batch_id - 1, start, left)
             yield Run(kafka, again, zombies, batch_id - 1, left)
 
 
@@ -415,8 +467,11 @@ def write_marker(run: Run, task: Task | None) -> Run:
     Unless the option is not the number of tasks: then the query fails with PartitionsChanged.
     ``task``: any of them, or None.
     """
-    kafka = run.kafka._replace(marker=(run.batch_id, 0 if task is None else task.actual))
-    is_true = task is None or task.partitions == task.actual
+    is_true = task is None or transaction_count(task.partitions) == task.actual
+    number = 0
+    if task is not None:
+        number = FROM_DRIVER if task.is_driver else task.actual
+    kafka = run.kafka._replace(marker=(run.batch_id, number))
     return Run(kafka, (), _sorted(run.zombies, kafka), run.batch_id + is_true, run.stages)
 
 

@@ -22,9 +22,11 @@ from layout_model import (
     next_states,
     put,
     step,
+    understand,
     write_marker,
 )
 
+from spark_kafka_sink.config.producer_options import FROM_DRIVER
 from spark_kafka_sink.transactions.ledger import Decision
 
 
@@ -60,10 +62,10 @@ def search(variant: Variant, bounds: Bounds) -> Result:
 
 
 def violation(run: Run, variant: Variant, bounds: Bounds) -> str:
-    log = run.kafka.log
+    log, marker = run.kafka.log, run.kafka.marker
     if any(times > 1 for batch in log for times in batch):
         return "doubled"
-    if any(0 in batch for batch in log[: run.batch_id]):
+    if marker is not None and 0 in log[marker[0]]:
         return "lost"
     if not run.stages:
         return _end(run.kafka, run.batch_id, variant, bounds)
@@ -83,32 +85,38 @@ def _end(kafka: Kafka, batch_id: int, variant: Variant, bounds: Bounds) -> str:
 
 def _end_after(start: tuple[int, int], run: Run, variant: Variant, bounds: Bounds) -> str:
     """``start``: the option, and how many partitions there are."""
+    first = run.batch_id
     for attempt in range(4 * bounds.batches):
         if run.batch_id == bounds.batches:
-            is_once = all(times == 1 for batch in run.kafka.log for times in batch)
+            is_once = all(times == 1 for batch in run.kafka.log[first:] for times in batch)
             return "" if is_once else "doubled or lost"
-        run = run._replace(running=begin(variant, run.batch_id, start, -1 - attempt))
+        run = run._replace(running=begin(variant, bounds, run.batch_id, start, -1 - attempt))
         for index in range(start[1]):
             run = _finish(run, index, variant)
         if all(attempt.step == DONE for attempt in run.running):
-            start = start[1], start[1]  # the driver names that number
+            if start[0] != FROM_DRIVER:
+                start = start[1], start[1]  # the driver names that number
             run = write_marker(run, run.running[0].task)
-        elif (advised := _advised(run)) is not None:
+        elif (advised := _advised(run, variant)) is not None:
             start = advised
         else:
             break
     return "stuck"
 
 
-def _advised(run: Run) -> tuple[int, int] | None:
+def _advised(run: Run, variant: Variant) -> tuple[int, int] | None:
     """What PartitionsChanged says to start; None if no task raises it."""
     kafka = run.kafka
     for task in (attempt.task for attempt in run.running):
-        known = known_ledger(kafka.marker, kafka.layout, kafka.entries[task.partition])
+        known = kafka.marker, kafka.layout, kafka.entries[task.partition]
+        known = known_ledger(*understand(variant, task, *known))
         if known.decide(ledger_task(task)) is not Decision.FAIL_CHANGED:
             continue
         text = str(known.error(Decision.FAIL_CHANGED, ledger_task(task), ""))
-        assert "as it was then, with its former repartition and" in text
+        if "as it was then, with send.from=driver, and change" in text:
+            return FROM_DRIVER, 1
+        executors = "send.from=executors, " if task.is_driver else ""
+        assert f"as it was then, with {executors}its former repartition and" in text
         number = int(re.findall(r"exactly\.once\.partitions=(\d+), and change", text)[0])
         former = {e[2] for e in kafka.entries if e is not None and e[0] == task.batch_id}
         return number, former.pop()

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 
 import pytest
 
+from spark_kafka_sink.config.producer_options import FROM_DRIVER
 from spark_kafka_sink.errors import LedgerAhead, LedgerLost, PartitionsChanged, ReplayDiffers
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.transactions.ledger import (
@@ -19,6 +21,7 @@ from spark_kafka_sink.transactions.ledger import (
     read_batch_marker,
     read_commit_entry,
     read_layout,
+    transaction_count,
 )
 
 SEND, VERIFY, CLAIM = Decision.SEND, Decision.VERIFY, Decision.CLAIM
@@ -174,11 +177,11 @@ def test_a_micro_batch_without_rows_leaves_no_entries(latest_marked, layout, own
 
 
 def test_a_micro_batch_has_the_number_of_the_one_before_until_another_is_claimed():
-    assert Ledger(None, None, None).partitions(5) is None
-    assert Ledger(marker(3), None, None).partitions(5) is None
-    assert Ledger(marker(4), None, None).partitions(5) == 2
-    assert Ledger(marker(4), Layout(4, 3), None).partitions(5) == 2
-    assert Ledger(marker(4), Layout(5, 3), None).partitions(5) == 3
+    assert Ledger(None, None, None).partitions(Task(5, 0, 1)) is None
+    assert Ledger(marker(3), None, None).partitions(Task(5, 0, 1)) is None
+    assert Ledger(marker(4), None, None).partitions(Task(5, 0, 1)) == 2
+    assert Ledger(marker(4), Layout(4, 3), None).partitions(Task(5, 0, 1)) == 2
+    assert Ledger(marker(4), Layout(5, 3), None).partitions(Task(5, 0, 1)) == 3
 
 
 def test_a_claim_ends_with_the_former_number_if_one_of_its_partitions_is_committed():
@@ -266,6 +269,211 @@ def test_every_state_of_a_ledger_that_fails_has_the_causes_that_fit(marker_at, e
     assert ("entry is missing" in words) == (SKIPPED not in said and decision is LOST)
 
 
+# Of micro-batch 5, after one of the driver.
+@pytest.mark.parametrize(
+    ("marker", "layout", "own", "decision"),
+    [
+        (marker(4, FROM_DRIVER), None, entry(4, FROM_DRIVER), SEND),
+        (marker(4, FROM_DRIVER), None, entry(5, FROM_DRIVER), VERIFY),
+        (marker(5, FROM_DRIVER), None, entry(5, FROM_DRIVER), VERIFY),
+        (marker(4, FROM_DRIVER), Layout(5, 0), entry(4, FROM_DRIVER), CLAIM),
+        (marker(4, FROM_DRIVER), Layout(5, 0), entry(5, FROM_DRIVER), VERIFY),
+        (marker(4, FROM_DRIVER), Layout(5, FROM_DRIVER, is_final=True), entry(4), SEND),
+        (marker(4, FROM_DRIVER), None, None, LOST),
+        (marker(5, FROM_DRIVER), None, entry(4, FROM_DRIVER), LOST),
+        (marker(3, FROM_DRIVER), None, entry(3, FROM_DRIVER), LOST),
+        (None, None, None, LOST),
+        (marker(6, FROM_DRIVER), None, entry(6, FROM_DRIVER), AHEAD),
+        # after executors
+        (marker(4, 1), None, entry(4, 1), CLAIM),
+        (marker(4, 2), None, entry(4, 2), CLAIM),
+        (marker(4, 2), Layout(5, 2), entry(4, 2), CLAIM),
+        (marker(4, 2), Layout(5, FROM_DRIVER), entry(4, 2), SEND),
+        (marker(4, 0), None, None, CLAIM),
+        (marker(4, 0), Layout(5, FROM_DRIVER), None, SEND),
+        # in the middle of theirs
+        (marker(4, 1), None, entry(5, 1), CHANGED),
+        (marker(4, 2), Layout(5, 2), entry(5, 2), CHANGED),
+        (marker(4, 2), Layout(5, 2, is_final=True), entry(4, 2), CHANGED),
+        (marker(4, 2), Layout(5, 0), entry(5, 2), CLAIM),
+        (marker(5, 2), None, entry(5, 2), CHANGED),
+    ],
+)
+def test_what_the_driver_does(marker, layout, own, decision):
+    assert Ledger(marker, layout, own).decide(Task(5, 0, FROM_DRIVER)) is decision
+
+
+# Of micro-batch 5, after one of the driver, or in the middle of one.
+@pytest.mark.parametrize(
+    ("task", "marker", "layout", "own", "decision"),
+    [
+        (Task(5, 0, 1), marker(4, FROM_DRIVER), None, entry(4, FROM_DRIVER), CLAIM),
+        (Task(5, 1, 2), marker(4, FROM_DRIVER), None, None, CLAIM),
+        (Task(5, 0, 1), marker(4, FROM_DRIVER), Layout(5, FROM_DRIVER), None, LOST),
+        (Task(5, 1, 2), marker(4, FROM_DRIVER), Layout(5, FROM_DRIVER), None, CLAIM),
+        (Task(5, 0, 1), marker(4, FROM_DRIVER), Layout(5, 1), entry(4, FROM_DRIVER), SEND),
+        (Task(5, 1, 2), marker(4, FROM_DRIVER), Layout(5, 2), None, SEND),
+        (Task(5, 0, 1), marker(4, FROM_DRIVER), None, entry(5, FROM_DRIVER), CHANGED),
+        (Task(5, 0, 1), marker(5, FROM_DRIVER), None, entry(5, FROM_DRIVER), CHANGED),
+        (Task(5, 1, 2), marker(5, FROM_DRIVER), None, None, CHANGED),
+        (Task(5, 1, 2), marker(4, 2), Layout(5, FROM_DRIVER, is_final=True), None, CHANGED),
+        (Task(5, 0, 1), marker(4, 1), Layout(5, 0), entry(5, FROM_DRIVER), CLAIM),
+        # more tasks than the option says
+        (Task(5, 1, 1, stage="now"), marker(4, FROM_DRIVER), None, None, CLAIM),
+        (Task(5, 1, 1, stage="now"), marker(5, FROM_DRIVER), None, None, CHANGED),
+    ],
+)
+def test_what_executors_do_after_the_driver(task, marker, layout, own, decision):
+    assert Ledger(marker, layout, own).decide(task) is decision
+
+
+def test_a_claim_from_executors_to_the_driver_and_back_fences_all_ids_of_the_former():
+    driver, first, third = Task(5, 0, FROM_DRIVER), Task(5, 0, 3), Task(5, 2, 3)
+    assert transaction_count(FROM_DRIVER) == 1
+    wanted, former = Ledger(marker(4, 3), None, entry(4, 3)).wanted_layout(driver)
+    assert (wanted, transaction_count(former)) == (Layout(5, FROM_DRIVER), 3)
+    assert claimed_layout(wanted, former, [entry(4, 3)]) == wanted
+    assert claimed_layout(wanted, former, [entry(5, 3)]) == Layout(5, 3, is_final=True)
+    for task in (first, third):
+        wanted, former = Ledger(marker(4, FROM_DRIVER), None, None).wanted_layout(task)
+        assert (wanted, transaction_count(former)) == (Layout(5, 3), 1)
+        final = Layout(5, FROM_DRIVER, is_final=True)
+        assert claimed_layout(wanted, former, [entry(5, FROM_DRIVER)]) == final
+    # in the middle of a micro-batch, and there and back again
+    layout = Layout(5, 3)
+    wanted, former = Ledger(marker(4, FROM_DRIVER), layout, None).wanted_layout(driver)
+    assert (wanted, transaction_count(former)) == (Layout(5, FROM_DRIVER), 3)
+    wanted, former = Ledger(marker(4, 3), wanted, None).wanted_layout(first)
+    assert (wanted, transaction_count(former)) == (Layout(5, 3), 1)
+    # tasks beyond the option: first, their number must be that of the option
+    beyond = Task(5, 2, 1, stage="now")
+    wanted, former = Ledger(marker(4, FROM_DRIVER), None, None).wanted_layout(beyond)
+    assert (wanted, transaction_count(former)) == (Layout(5, 1), 1)
+    grown = Layout(5, 3, grown_by="now")
+    wanted, former = Ledger(marker(4, FROM_DRIVER), grown, None).wanted_layout(driver)
+    assert (wanted, transaction_count(former)) == (Layout(5, FROM_DRIVER), 3)
+    # the first micro-batch
+    wanted, former = Ledger(None, None, None).wanted_layout(driver)
+    assert (wanted, transaction_count(former)) == (Layout(5, FROM_DRIVER), 0)
+
+
+@pytest.mark.parametrize(
+    ("layout", "own", "number"),
+    [
+        (None, entry(5, 1), 1),
+        (Layout(5, 3), entry(5, 3), 3),
+        (Layout(5, 3, is_final=True), entry(4, 3), 3),
+    ],
+)
+def test_a_driver_in_the_middle_of_the_executors_micro_batch_is_told_to_go_back(
+    layout, own, number
+):
+    task = Task(5, 0, FROM_DRIVER)
+    with pytest.raises(PartitionsChanged) as raised:
+        Ledger(marker(4, 3), layout, own).decide_or_raise(task, "orders")
+    said = str(raised.value)
+    assert said.startswith(
+        f"micro-batch 5: a part of this micro-batch was committed with {number} partitions, "
+        "but now send.from=driver; in the ledger orders, "
+    )
+    assert said.endswith(
+        "Start the query as it was then, with send.from=executors, its former repartition and "
+        f"exactly.once.partitions={number}, and change it when this micro-batch is complete"
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "marker", "layout", "own"),
+    [
+        (Task(5, 0, 1), marker(4, 1), None, entry(5, FROM_DRIVER)),
+        (Task(5, 1, 2), marker(4, 2), Layout(5, FROM_DRIVER, is_final=True), None),
+        (Task(5, 0, 2), marker(5, FROM_DRIVER), None, entry(5, FROM_DRIVER)),
+    ],
+)
+def test_executors_that_repeat_a_micro_batch_of_the_driver_are_told_to_go_back(
+    task, marker, layout, own
+):
+    with pytest.raises(PartitionsChanged) as raised:
+        Ledger(marker, layout, own).decide_or_raise(task, "orders")
+    said = str(raised.value)
+    assert said.startswith(
+        f"micro-batch 5, partition {task.partition}: this micro-batch was committed by the driver, "
+        f"but now exactly.once.partitions={task.partitions}; in the ledger orders, "
+    )
+    assert said.endswith(
+        "Start the query as it was then, with send.from=driver, and change it when this "
+        "micro-batch is complete"
+    )
+
+
+# Of batch 50: their ids are times, or other numbers that grow.
+@pytest.mark.parametrize(
+    ("marker", "layout", "own", "decision"),
+    [
+        (None, None, None, CLAIM),
+        (None, Layout(50, FROM_DRIVER), None, SEND),
+        (marker(7, FROM_DRIVER), None, entry(7, FROM_DRIVER), SEND),
+        (marker(49, FROM_DRIVER), None, entry(49, FROM_DRIVER), SEND),
+        (marker(7, FROM_DRIVER), Layout(7, FROM_DRIVER), entry(7, FROM_DRIVER), SEND),
+        (marker(7, 2), None, entry(7, 2), CLAIM),
+        (marker(7, 2), Layout(50, FROM_DRIVER), entry(7, 2), SEND),
+        # the marker of batch 20 was not written, and nor was one before
+        (marker(7, FROM_DRIVER), None, entry(20, FROM_DRIVER), SEND),
+        (None, None, entry(20, FROM_DRIVER), CLAIM),
+        (None, Layout(50, FROM_DRIVER), entry(20, FROM_DRIVER), SEND),
+        # batch 20 was given up after its claim
+        (marker(7, FROM_DRIVER), Layout(20, FROM_DRIVER), entry(7, FROM_DRIVER), SEND),
+        # the same id
+        (marker(7, FROM_DRIVER), None, entry(50, FROM_DRIVER), VERIFY),
+        (None, Layout(50, FROM_DRIVER), entry(50, FROM_DRIVER), VERIFY),
+        (marker(50, FROM_DRIVER), None, entry(50, FROM_DRIVER), VERIFY),
+        (marker(50, 2), None, entry(50, 2), CHANGED),
+        # a smaller one
+        (marker(51, FROM_DRIVER), None, entry(51, FROM_DRIVER), AHEAD),
+        (marker(7, FROM_DRIVER), None, entry(51, FROM_DRIVER), AHEAD),
+        (marker(7, FROM_DRIVER), Layout(51, FROM_DRIVER), entry(7, FROM_DRIVER), AHEAD),
+        # entries that are missing
+        (marker(7, FROM_DRIVER), None, None, LOST),
+        (marker(20, FROM_DRIVER), None, entry(7, FROM_DRIVER), LOST),
+        (marker(50, FROM_DRIVER), None, entry(7, FROM_DRIVER), LOST),
+    ],
+)
+def test_the_ids_of_batches_may_have_gaps(marker, layout, own, decision):
+    task = Task(50, 0, FROM_DRIVER, is_batch=True)
+    assert Ledger(marker, layout, own).decide(task) is decision
+
+
+def test_a_claim_of_a_batch_fences_the_ids_of_the_latest_complete_one():
+    task = Task(50, 0, FROM_DRIVER, is_batch=True)
+    wanted = Layout(50, FROM_DRIVER)
+    assert Ledger(None, None, None).wanted_layout(task) == (wanted, 0)
+    assert Ledger(marker(7, 3), Layout(7, 3), entry(7, 3)).wanted_layout(task) == (wanted, 3)
+
+
+def test_a_smaller_id_of_a_batch_is_refused_in_the_words_of_batches():
+    task = Task(6, 0, FROM_DRIVER, is_batch=True)
+    with pytest.raises(LedgerAhead) as raised:
+        Ledger(marker(7, FROM_DRIVER), None, entry(7, FROM_DRIVER)).decide_or_raise(task, "orders")
+    said = str(raised.value)
+    assert said.startswith("batch 6: in the ledger orders, ")
+    assert "A later batch was written, or begun, before: pass ids that grow" in said
+    assert "choose another transactional.id.prefix" in said
+    assert "checkpoint" not in said
+
+
+@pytest.mark.parametrize(
+    ("marked", "committed"), [(7, None), (20, 7), (49, None), (50, None), (50, 7)]
+)
+def test_a_batch_whose_ledger_lacks_its_entry_does_not_blame_skipped_micro_batches(
+    marked, committed
+):
+    ledger = Ledger(marker(marked, FROM_DRIVER), None, entry(committed, FROM_DRIVER))
+    with pytest.raises(LedgerLost) as raised:
+        ledger.decide_or_raise(Task(50, 0, FROM_DRIVER, is_batch=True), "orders")
+    assert "entry is missing" in str(raised.value)
+    assert SKIPPED not in str(raised.value)
+
+
 def test_a_replay_with_other_rows_names_a_second_call_and_a_new_checkpoint():
     with pytest.raises(ReplayDiffers) as raised:
         check_replay(Task(5, 0, 2), CommitEntry(5, 2, 3, "f"), 4, "f")
@@ -299,6 +507,29 @@ def test_entries_markers_and_layouts_come_back_from_their_offsets():
     assert read_layout(None, "p.layout") is None
     assert read_commit_entry(None, "p.0") is None
     assert read_batch_marker(None, "p.driver") is None
+
+
+def test_the_driver_is_one_partition_to_version_0_3_and_is_told_from_it_since():
+    kept, marked = CommitEntry(7, FROM_DRIVER, 3, "f"), BatchMarker(7, FROM_DRIVER)
+    layout = Layout(7, FROM_DRIVER, is_final=True)
+    assert read_commit_entry(kept.to_offset(), "p.0") == kept
+    assert read_batch_marker(marked.to_offset(), "p.driver") == marked
+    assert read_layout(layout.to_offset(), "p.layout") == layout
+    for written in (kept, marked, layout):
+        fields = json.loads(written.to_offset().metadata)
+        assert (fields["version"], fields["partitions"]) == (1, 1)  # what version 0.3 reads
+        assert fields["sent_from"] == "driver"
+    for written in (CommitEntry(7, 1, 3, "f"), BatchMarker(7, 1), Layout(7, 1)):
+        assert "sent_from" not in json.loads(written.to_offset().metadata)
+
+
+def test_an_entry_of_version_0_3_is_that_of_executors():
+    fields = '"version": 1, "partitions": 1'
+    kept = CommittedOffset(7, f'{{{fields}, "rows": 3, "fingerprint": "f"}}')
+    assert read_commit_entry(kept, "p.0") == CommitEntry(7, 1, 3, "f")
+    assert read_batch_marker(CommittedOffset(7, f"{{{fields}}}"), "p.driver") == BatchMarker(7, 1)
+    layout = CommittedOffset(7, f'{{{fields}, "is_final": false, "grown_by": ""}}')
+    assert read_layout(layout, "p.layout") == Layout(7, 1)
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.config.producer_options import FROM_DRIVER
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded, InvalidOption, TransactionFailed
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.records.rejection import Origin
 from spark_kafka_sink.spark.foreach_batch import _add_prefix, _query_id
-from spark_kafka_sink.transactions.ledger import prefix_of
+from spark_kafka_sink.transactions.ledger import CommitEntry, Task, prefix_of
 from spark_kafka_sink.transactions.offset_calls import BrokerWait
-from spark_kafka_sink.transactions.partition import exactly_once
+from spark_kafka_sink.transactions.partition import PartitionTransaction, exactly_once
 
 OPTIONS = parse(
     {
@@ -69,11 +70,11 @@ def test_the_prefix_is_the_option_or_made_from_the_query():
 def test_foreach_batch_under_spark_connect_needs_the_prefix():
     connect = object()  # its sessions have no Java session
     with pytest.raises(InvalidOption, match=r"needs transactional\.id\.prefix here"):
-        _add_prefix(OPTIONS, _query_id(connect))
+        _add_prefix(OPTIONS, _query_id(connect), is_batch=False)
     named = replace(OPTIONS, exactly_once=replace(SETTINGS, prefix="orders"))
-    assert _add_prefix(named, _query_id(connect)) == named
+    assert _add_prefix(named, _query_id(connect), is_batch=False) == named
     plain = replace(OPTIONS, exactly_once=None)
-    assert _add_prefix(plain, _query_id(connect)) is plain
+    assert _add_prefix(plain, _query_id(connect), is_batch=False) is plain
 
 
 @pytest.mark.parametrize("origin", [Origin("a-query", None, 0), Origin("a-query", "1", None)])
@@ -83,3 +84,22 @@ def test_a_task_without_a_micro_batch_is_rejected(origin):
         exactly_once(OPTIONS, SETTINGS, origin),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("partitions", "committed_with", "needs_rows"),
+    [
+        (FROM_DRIVER, None, True),
+        (FROM_DRIVER, FROM_DRIVER, False),
+        # A task of version 0.3 was late: it takes the driver's layout for one with one partition.
+        (FROM_DRIVER, 1, True),
+        (2, None, True),
+        (2, 2, True),
+    ],
+)
+def test_rows_are_compared_unless_the_driver_has_committed_them(
+    partitions, committed_with, needs_rows
+):
+    committed = None if committed_with is None else CommitEntry(5, committed_with, 3, "f")
+    sender = PartitionTransaction(None, "orders", "t", Task(5, 0, partitions), committed)
+    assert sender.needs_rows is needs_rows
