@@ -307,6 +307,17 @@ class RowsIncomplete(KafkaSinkError):
     """
 
 
+class MicroBatchTooLarge(KafkaSinkError):
+    """With ``send.from=driver``, the micro-batch has more than ``driver.max.rows`` rows.
+
+    With exactly-once, none of them is visible; otherwise some may be in Kafka.
+
+    What to do: limit the source, such as ``maxOffsetsPerTrigger``; or ``send.from=executors``.
+    """
+
+    is_permanent = True
+
+
 class PartitionsChanged(KafkaSinkError):
     """Exactly-once: the number of Spark partitions is not ``exactly.once.partitions``, or not the
     one with which the micro-batch began.

@@ -165,6 +165,23 @@ DELIVERY_GUARANTEE = Option(
     "Spark partition, and skips what an earlier attempt has committed: see "
     "[exactly-once](exactly-once.md).",
 )
+SEND_FROM = Option(
+    "send.from",
+    one_of("executors", "driver"),
+    default="executors",
+    meaning="`driver`, with `foreach_batch`, sends all rows of a micro-batch from the driver's own "
+    "process: faster for small micro-batches, and exactly-once in one transaction. See "
+    "[from the driver](foreach_batch.md#send-from-the-driver).",
+)
+DRIVER_MAX_ROWS = Option(
+    "driver.max.rows",
+    whole_number,
+    default="200000",
+    minimum=1,
+    maximum=2**33 - 2,  # Spark numbers the rows of a partition with 33 bits
+    meaning="With `send.from=driver`: how many rows a micro-batch may have; one with more fails. "
+    "They have to fit into the memory of the driver, as Arrow data in Java and in Python.",
+)
 EXACTLY_ONCE_PARTITIONS: Option[int | None] = Option(
     "exactly.once.partitions",
     whole_number,

@@ -32,6 +32,7 @@ from spark_kafka_sink.config.option import (
     option_texts,
 )
 from spark_kafka_sink.config.producer_options import (
+    FROM_DRIVER,
     MAX_REQUEST_SIZE,
     BlockBudget,
     ClientSettings,
@@ -84,6 +85,7 @@ _OPTIONS_TO_MEAN = frozenset(_NAMES.values()) - {
 }
 
 _SERVERS = table.BOOTSTRAP_SERVERS.name
+_FROM_DRIVER = f"{table.SEND_FROM.name}=driver"
 _PLACEHOLDER = "placeholder:9092"  # lets the other options be checked
 #: the sink's own options with the prefix of the client's settings, without it
 _CLIENT_OPTIONS = frozenset(name.removeprefix(PREFIX) for name in _NAMES if name.startswith(PREFIX))
@@ -121,6 +123,10 @@ class SinkOptions:
         return self.values[table.TIMESTAMP_COLUMN] or None
 
     @property
+    def is_sent_from_driver(self) -> bool:
+        return self.values[table.SEND_FROM] == "driver"
+
+    @property
     def serialized_columns(self) -> tuple[str, ...]:
         """The columns that a format turns into bytes: ``key``, ``value``, both or none."""
         columns = () if self.serialization is None else self.serialization.columns
@@ -133,6 +139,7 @@ class SinkOptions:
 
 def check_for_format(options: SinkOptions) -> None:
     """Raise InvalidOption for options that only ``foreach_batch`` accepts, or can do without."""
+    _check_format_sends(options)
     if options.exactly_once is None:
         return
     wanted = f"{table.DELIVERY_GUARANTEE.name}=exactly-once"
@@ -150,14 +157,51 @@ def check_for_format(options: SinkOptions) -> None:
         )
 
 
+def check_for_format_batch(options: SinkOptions) -> None:
+    """Raise InvalidOption for options that a batch write with the format cannot have."""
+    _check_format_sends(options)
+    check_for_batch(options)
+
+
+def _check_format_sends(options: SinkOptions) -> None:
+    if options.is_sent_from_driver:
+        raise InvalidOption(
+            f'{_FROM_DRIVER} needs foreach_batch: with format("kafka-nb"), Spark passes rows only '
+            "to its tasks. Use writeStream.foreachBatch(foreach_batch(options)), or mode: "
+            "foreach_batch in a job, or call patch_pyspark(); or remove the option"
+        )
+
+
 def check_for_batch(options: SinkOptions) -> None:
     """Raise InvalidOption for options that only a stream can have."""
+    if options.exactly_once is not None and options.is_sent_from_driver:
+        raise InvalidOption(
+            "delivery.guarantee=exactly-once needs an id of the batch: call "
+            "foreach_batch(options)(frame, id) with a whole number that grows, such as the time "
+            "for which a run is scheduled"
+        )
     if options.exactly_once is not None:
         raise InvalidOption(
             "delivery.guarantee=exactly-once needs a streaming query, whose checkpoint gives "
             "every micro-batch an id; a batch write has none. Use writeStream with "
             "trigger(availableNow=True), and inside foreachBatch the function foreach_batch"
         )
+
+
+def check_batch_id(options: SinkOptions, batch_id: object) -> None:
+    """Raise InvalidOption for an id that is no offset, and so cannot be in the ledger.
+
+    None: a batch has no id, as outside of a stream.
+    """
+    if batch_id is None:
+        check_for_batch(options)
+        return
+    if options.exactly_once is None or (isinstance(batch_id, int) and 0 <= batch_id < 2**63):
+        return
+    raise InvalidOption(
+        f"the id of the batch is {batch_id!r}; delivery.guarantee=exactly-once needs an int from 0 "
+        "to 2**63 - 1 that grows, such as the time for which a run is scheduled"
+    )
 
 
 def drop_exactly_once(options: Mapping[str, str]) -> dict[str, str]:
@@ -400,6 +444,8 @@ def _read(
     exactly_once = problems.attempt(_exactly_once, values, texts, client, notices)
     serialization = problems.attempt(read_serialization, values, texts, notices)
     problems.attempt(_check_timestamp_column, values)
+    if values[table.SEND_FROM] != "driver" and table.DRIVER_MAX_ROWS.is_set(texts):
+        notices.ignore(table.DRIVER_MAX_ROWS.name, f"only with {_FROM_DRIVER}")
     if problems or producer is None:
         return None, problems
     return SinkOptions(values, producer, exactly_once, serialization), []
@@ -510,6 +556,15 @@ def _block_budget(values: OptionValues, texts: Mapping[str, str]) -> BlockBudget
     return budget
 
 
+def _exactly_once_partitions(values: OptionValues, notices: Notices) -> int | None:
+    partitions = values[table.EXACTLY_ONCE_PARTITIONS]
+    if values[table.SEND_FROM] != "driver":
+        return partitions
+    if partitions is not None:
+        notices.ignore(table.EXACTLY_ONCE_PARTITIONS.name, f"no effect with {_FROM_DRIVER}")
+    return FROM_DRIVER
+
+
 def _exactly_once(
     values: OptionValues,
     texts: Mapping[str, str],
@@ -557,7 +612,7 @@ def _exactly_once(
             "switches off; remove it"
         )
     return ExactlyOnceOptions(
-        partitions=values[table.EXACTLY_ONCE_PARTITIONS],
+        partitions=_exactly_once_partitions(values, notices),
         prefix=prefix,
         ledger_topic=ledger_topic,
         first_batch=values[table.EXACTLY_ONCE_FIRST_BATCH],

@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from spark_kafka_sink.config.options import (
     SinkOptions,
     all_in_one,
-    check_for_batch,
     check_for_format,
+    check_for_format_batch,
     review,
 )
 from spark_kafka_sink.errors import KafkaSinkError, UnsupportedSaveMode, headline
@@ -93,7 +93,7 @@ class KafkaSink(DataSource):
         with importing():
             from spark_kafka_sink.spark.writer import KafkaBatchWriter
 
-        return KafkaBatchWriter(*self._checked(schema, check_for_batch))
+        return KafkaBatchWriter(*self._checked(schema, check_for_format_batch))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:
         del overwrite  # complete mode writes the whole result each time, as Spark's own sink does

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.utils import require_minimum_pandas_version
 from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
 from spark_kafka_sink.config import option_table as table
-from spark_kafka_sink.config.options import SinkOptions, check_for_batch
+from spark_kafka_sink.config.options import SinkOptions, check_batch_id
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.driver.options import read_options
 from spark_kafka_sink.driver.preflight import check
@@ -24,6 +24,7 @@ from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.records.column_table import sql_name
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
 from spark_kafka_sink.spark import private_api
+from spark_kafka_sink.spark.from_driver import DriverSend, prepare_driver
 from spark_kafka_sink.spark.map_in_arrow import IS_END, REPORT, AddEndRows, WriteToKafka
 from spark_kafka_sink.spark.micro_batch import (
     keep_report,
@@ -67,6 +68,11 @@ def foreach_batch(
     every micro-batch by ``key``, or by all columns of the record where there is no ``key``, into
     ``spark.sql.shuffle.partitions`` as it was when the query first started.
 
+    With ``send.from=driver``, the process that runs the function sends the rows, and Spark's tasks
+    only compute them; a micro-batch with too many raises MicroBatchTooLarge. The call connects the
+    producer and fetches the metadata of ``topic``, in the background. With exactly-once, the
+    function then also writes batches outside of a stream: once for each id, and ids must grow.
+
     After every micro-batch, also one that failed, its report is logged (logger
     ``spark_kafka_sink``, level INFO) and given to ``on_report``, in the process that runs the
     function: yours, or under Spark Connect a Python worker of the server. If ``on_report`` raises,
@@ -88,51 +94,51 @@ def foreach_batch(
     parsed = read_options(options)
     warn_of_options(parsed)
     reports = _Reports(parsed, on_report)
+    if parsed.is_sent_from_driver:
+        prepare_driver(parsed)
     is_first = True
     sequence = MicroBatches(parsed.exactly_once)
 
     def write(batch: DataFrame, batch_id: int | None) -> None:
         nonlocal is_first
-        if batch_id is None:
-            check_for_batch(parsed)
+        check_batch_id(parsed, batch_id)
         if is_first:
             warn_of_session(batch.sparkSession, parsed)
         try:
-            sequence.begin(_run(batch.sparkSession, parsed), batch_id)
+            query_id = _query_id(batch.sparkSession)
+            is_batch = _is_batch(parsed, query_id)
+            is_first_of_run = is_batch or sequence.begin(_run(batch.sparkSession, parsed), batch_id)
             batch = _with_known_types(batch, parsed)
-            check_schema(
-                batch.schema, parsed.topic, parsed.serialized_columns, parsed.timestamp_column
-            )
+            _check_tasks(batch, parsed)
             if is_first:
                 warn_of_columns(batch.schema, parsed)
-            if parsed.exactly_once is not None:
-                private_api.check_worker()
             serializer = prepare_serializer(batch.schema, parsed)
             check(parsed)
             if is_first:
                 warn_of_log_append_time(parsed)
                 is_first = False
             prepare_reports(parsed)
-            query_id = _query_id(batch.sparkSession)
-            named = _add_prefix(parsed.replace_value(table.BATCH_ID, batch_id), query_id)
+            named = _add_prefix(
+                parsed.replace_value(table.BATCH_ID, batch_id), query_id, is_batch=is_batch
+            )
         except KafkaSinkError as error:
             raise error.with_traceback(None) from headline(error)
-        frame, named = _reports_of_tasks(batch, named, serializer)
-        # If a task fails, Spark drops the reports of the others.
-        report = DeliveryReport(tasks=1, failed_tasks=1, query_id=query_id)
+        batch = _select_used(
+            batch, used_columns(parsed.topic, parsed.timestamp_column), batch.schema.names
+        )
+        make = DriverSend if parsed.is_sent_from_driver else _Tasks
+        writer = make(batch, named, serializer, query_id)
         try:
-            # Our own tasks pickled these; the format's commit messages are pickled too.
-            task_reports = [pickle.loads(row.report) for row in _collect(frame)]  # noqa: S301
-            report = total(task_reports)
-            # Spark may run no task for a micro-batch without rows.
-            report = replace(report, query_id=report.query_id or query_id)
+            writer.run(may_be_committed=is_first_of_run)
             if batch_id is not None:
-                write_batch_marker(named, None, batch_id, len(task_reports))
+                write_batch_marker(writer.options, None, batch_id, writer.partitions)
                 sequence.complete(batch_id)
-        except Exception:
-            reports.publish_failed(replace(report, batch_id=batch_id))
+        except Exception as error:
+            reports.publish_failed(replace(writer.report, batch_id=batch_id))
+            if isinstance(error, KafkaSinkError):
+                raise error.with_traceback(None) from headline(error)
             raise
-        report = reports.publish(replace(report, batch_id=batch_id))
+        report = reports.publish(replace(writer.report, batch_id=batch_id))
         warn_of_old_records(report, parsed)
 
     return write
@@ -141,6 +147,19 @@ def foreach_batch(
 def _run(spark: SparkSession, options: SinkOptions) -> str | None:
     """The query's run, if its micro-batches are counted: asking Spark takes time."""
     return None if options.exactly_once is None else private_api.running_run(spark)
+
+
+def _is_batch(options: SinkOptions, query_id: str | None) -> bool:
+    """Whether the ledger is one of batches, outside of a stream."""
+    is_possible = options.exactly_once is not None and options.is_sent_from_driver
+    return is_possible and not private_api.is_in_query(query_id)
+
+
+def _check_tasks(batch: DataFrame, options: SinkOptions) -> None:
+    """Raise InvalidSchema, or InvalidOption, if no task could write the batch."""
+    check_schema(batch.schema, options.topic, options.serialized_columns, options.timestamp_column)
+    if options.exactly_once is not None and not options.is_sent_from_driver:
+        private_api.check_worker()
 
 
 @dataclass
@@ -154,13 +173,17 @@ class MicroBatches:
     run: str | None = None
     latest: int | None = None
 
-    def begin(self, run: str | None, batch_id: int | None) -> None:
-        """Raises LedgerLost if one before was not complete; ``run``: of the query."""
+    def begin(self, run: str | None, batch_id: int | None) -> bool:
+        """Whether it is the first one of the query's ``run``.
+
+        Raises LedgerLost if one before was not complete.
+        """
         if batch_id is None or self.settings is None:
-            return
+            return False
         if self.latest is None or run != self.run:
             self.run, self.latest = run, batch_id - 1
-        elif self.latest < batch_id - 1 and batch_id != self.settings.first_batch:
+            return True
+        if self.latest < batch_id - 1 and batch_id != self.settings.first_batch:
             raise LedgerLost(
                 f"micro-batch {batch_id}: the function of foreach_batch was not called for "
                 f"micro-batch {self.latest + 1}, or its error was caught. With exactly-once, call "
@@ -169,6 +192,7 @@ class MicroBatches:
                 f"After that, the query goes on with exactly.once.first.batch={batch_id}, if no "
                 "rows of the micro-batches before are missing"
             )
+        return False
 
     def complete(self, batch_id: int) -> None:
         self.latest = batch_id
@@ -205,19 +229,38 @@ class _Reports:
             _log.exception("on_report failed after micro-batch %s had failed", report.batch_id)
 
 
-def _reports_of_tasks(
-    batch: DataFrame, options: SinkOptions, serializer: Serializer | None
-) -> tuple[DataFrame, SinkOptions]:
-    """A DataFrame whose tasks write the batch, and the options that they have."""
-    batch = _select_used(
-        batch, used_columns(options.topic, options.timestamp_column), batch.schema.names
-    )
-    batch, options = _repartitioned(batch, options)
-    is_exactly_once = options.exactly_once is not None
-    has_end_rows = is_exactly_once and private_api.marks_any_end(batch.sparkSession)
-    if has_end_rows:
-        batch = _add_end_rows(batch)
-    return batch.mapInArrow(WriteToKafka(options, serializer, has_end_rows), _REPORT), options
+class _Tasks:
+    """Writes a micro-batch in Spark's tasks. ``report``: complete when ``run`` has returned."""
+
+    def __init__(
+        self,
+        batch: DataFrame,
+        options: SinkOptions,
+        serializer: Serializer | None,
+        query_id: str | None,
+    ) -> None:
+        batch, self.options = _repartitioned(batch, options)
+        is_exactly_once = options.exactly_once is not None
+        has_end_rows = is_exactly_once and private_api.marks_any_end(batch.sparkSession)
+        if has_end_rows:
+            batch = _add_end_rows(batch)
+        task = WriteToKafka(self.options, serializer, has_end_rows)
+        self._frame = batch.mapInArrow(task, _REPORT)
+        self._query_id = query_id
+        # If a task fails, Spark drops the reports of the others.
+        self.report = DeliveryReport(tasks=1, failed_tasks=1, query_id=query_id)
+        #: how many there were
+        self.partitions = 0
+
+    def run(self, *, may_be_committed: bool) -> None:
+        """Raises Spark's error if a task fails, InterruptedError if the query is stopped."""
+        del may_be_committed  # each task reads the ledger
+        # Our own tasks pickled these; the format's commit messages are pickled too.
+        reports = [pickle.loads(row.report) for row in _collect(self._frame)]  # noqa: S301
+        self.partitions = len(reports)
+        report = total(reports)
+        # Spark may run no task for a micro-batch without rows.
+        self.report = replace(report, query_id=report.query_id or self._query_id)
 
 
 def _with_known_types(batch: DataFrame, options: SinkOptions) -> DataFrame:
@@ -286,7 +329,9 @@ def _repartitioned(batch: DataFrame, options: SinkOptions) -> tuple[DataFrame, S
     return batch, replace(options, exactly_once=replace(settings, partitions=number))
 
 
-def _add_prefix(options: SinkOptions, query_id: str | None) -> SinkOptions:
+def _add_prefix(
+    options: SinkOptions, query_id: str | None, *, is_batch: bool = False
+) -> SinkOptions:
     """With exactly-once, add the transactions' prefix: tasks of Spark Connect have no query id.
 
     Raises InvalidOption if the option is missing under Spark Connect.
@@ -296,7 +341,8 @@ def _add_prefix(options: SinkOptions, query_id: str | None) -> SinkOptions:
     from spark_kafka_sink.transactions.ledger import prefix_of
 
     prefix = prefix_of(options.exactly_once, query_id)
-    return replace(options, exactly_once=replace(options.exactly_once, prefix=prefix))
+    settings = replace(options.exactly_once, prefix=prefix, is_batch=is_batch)
+    return replace(options, exactly_once=settings)
 
 
 def _query_id(spark: SparkSession) -> str | None:

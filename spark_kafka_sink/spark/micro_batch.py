@@ -13,7 +13,7 @@ from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import KafkaSinkError, headline
 from spark_kafka_sink.report.delivery_report import DeliveryReport
-from spark_kafka_sink.spark.private_api import column_types
+from spark_kafka_sink.spark.private_api import column_types, heap_bytes, max_result_bytes
 from spark_kafka_sink.spark.schema_check import columns_serialized_twice, unused_columns
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("spark_kafka_sink")
 
 _SPECULATION = "spark.speculation"
+_MAX_RESULT_SIZE = "spark.driver.maxResultSize"
+# Spark has the results of some tasks in Java's heap at a time, in two or three copies.
+HEAP_SHARE = 4
 _KILL_ON_IDLE_TIMEOUT = "spark.python.worker.killOnIdleTimeout"
 _IDLE_TIMEOUT_SECONDS = "spark.python.worker.idleTimeoutSeconds"
 # The setting of the session's queries, and that of the application, which it defaults to.
@@ -35,9 +38,15 @@ _IDLE_SECONDS = ("spark.sql.execution.pyspark.udf.idleTimeoutSeconds", _IDLE_TIM
 
 
 def warn_of_session(spark: SparkSession, options: SinkOptions | None = None) -> None:
-    """Issue a UserWarning, at our caller's caller, for each of the ``session_problems``."""
+    """Issue a UserWarning, at our caller's caller, for each of the ``session_problems``.
+
+    What sessions have by default is only logged.
+    """
     for problem, remedy in session_problems(spark, options):
-        warnings.warn(f"{problem}. {remedy}", stacklevel=3)
+        if problem.startswith(_MAX_RESULT_SIZE):
+            _log.warning("%s. %s", problem, remedy)
+        else:
+            warnings.warn(f"{problem}. {remedy}", stacklevel=3)
 
 
 def session_problems(
@@ -48,7 +57,10 @@ def session_problems(
     ``options``: None for the defaults. Nothing if the session does not allow reading settings.
     """
     try:
-        problems = (_speculation(spark), _idle_timeout(spark, options))
+        if options is not None and options.is_sent_from_driver:
+            problems = [_result_size(spark)]
+        else:
+            problems = [_speculation(spark), _idle_timeout(spark, options)]
     except PySparkException:
         return []
     return [problem for problem in problems if problem is not None]
@@ -62,6 +74,22 @@ def _speculation(spark: SparkSession) -> tuple[str, str] | None:
         "attempts write are duplicated although no task failed"
     )
     return problem, f"Start the application with {_SPECULATION}=false"
+
+
+def _result_size(spark: SparkSession) -> tuple[str, str] | None:
+    """Whether ``send.from=driver`` may exhaust Java's heap before Spark refuses."""
+    heap = heap_bytes(spark)
+    if heap is None:
+        return None
+    most, size = heap // HEAP_SHARE, max_result_bytes(spark)
+    if 0 < size <= most:
+        return None
+    bound = f"is {size >> 20} MiB" if size else "is not bounded"
+    problem = (
+        f"{_MAX_RESULT_SIZE} {bound}, and the driver's Java process has {heap >> 20} MiB: with "
+        "send.from=driver, a large micro-batch may exhaust that before Spark refuses it"
+    )
+    return problem, f"Set {_MAX_RESULT_SIZE}={most >> 20}m, or raise spark.driver.memory"
 
 
 def _idle_timeout(spark: SparkSession, options: SinkOptions | None) -> tuple[str, str] | None:

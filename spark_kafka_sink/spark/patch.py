@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
+from spark_kafka_sink.config.option_table import SEND_FROM
 from spark_kafka_sink.errors import UnsupportedSaveMode
 from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.spark import private_api
@@ -31,10 +32,11 @@ def patch_pyspark() -> None:
 
     From then on the writers of PySpark, ``DataFrame.write`` and ``DataFrame.writeStream``, classic
     and Connect, do so in every thread, whatever program or library calls them: a batch without a
-    mode appends, a stream in update mode uses ``foreach_batch``, and before Spark 4.0 every write
-    does. Sinks that a declarative pipeline defines after the call go to this sink, too. Other
-    formats, tables and all reading stay as they are. ``mode("overwrite")`` and ``mode("ignore")``
-    raise UnsupportedSaveMode, as Spark's own sink refuses them.
+    mode appends, a stream in update mode uses ``foreach_batch``, and so does every write with
+    ``send.from=driver`` or before Spark 4.0. Sinks that a declarative pipeline defines after the
+    call go to this sink, too. Other formats, tables and all reading stay as they are.
+    ``mode("overwrite")`` and ``mode("ignore")`` raise UnsupportedSaveMode, as Spark's own sink
+    refuses them.
 
     Call it before a program creates its writers; calling it twice is harmless. Under Spark Connect,
     functions for foreachBatch run in a process of the server, which is patched too. Imports Spark
@@ -173,8 +175,14 @@ def _save(original: Callable[..., None]) -> Callable[..., None]:
     return save
 
 
+def _needs_foreach_batch(options: dict[str, str]) -> bool:
+    """Whether Spark's formats cannot write with these options."""
+    sender = {name.lower(): value for name, value in options.items()}.get(SEND_FROM.name, "")
+    return sender.strip().lower() == "driver" or not private_api.has_data_sources()
+
+
 def _write_batch(frame: DataFrame, options: dict[str, str], save: Callable[..., None]) -> None:
-    if private_api.has_data_sources():
+    if not _needs_foreach_batch(options):
         writer = frame.write.format(FORMAT).mode("append").options(**options)
         _with_format(frame.sparkSession, partial(save, writer))
     else:
@@ -201,7 +209,7 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
         if outputMode is not None:
             self.outputMode(outputMode)
         is_update = request.mode is not None and request.mode.lower() == "update"
-        if is_update or not private_api.has_data_sources():
+        if is_update or _needs_foreach_batch(request.options):
             from spark_kafka_sink.spark.foreach_batch import foreach_batch
 
             self.foreachBatch(foreach_batch(request.options))

@@ -21,21 +21,25 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import socket
+import struct
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyspark
 
 from spark_kafka_sink.errors import InvalidOption, KafkaSinkError, RowsIncomplete
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark import SparkContext, TaskContext
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
@@ -191,6 +195,22 @@ def running_query_id(context: SparkContext | TaskContext) -> str | None:
     """Spark's id of the streaming query that runs here."""
     query_id: str | None = context.getLocalProperty("sql.streaming.queryId")
     return query_id
+
+
+def is_in_query(query_id: str | None) -> bool:
+    """Whether a function for foreachBatch runs in a query, whose id only classic Spark passes.
+
+    Under Spark Connect, it then runs in a worker of the server.
+    """
+    worker = "pyspark.sql.connect.streaming.worker.foreach_batch_worker"
+    return query_id is not None or worker in sys.modules
+
+
+def is_remote() -> bool:
+    """Whether this process uses Spark Connect, as a client or as a worker of the server."""
+    from pyspark.sql.utils import is_remote
+
+    return bool(is_remote())
 
 
 def running_run(spark: SparkSession) -> str | None:
@@ -391,6 +411,145 @@ def is_java_instance(java_object: Any, class_name: str) -> bool:
 
     gateway = pyspark.SparkContext._gateway  # noqa: SLF001
     return bool(is_instance_of(gateway, java_object, class_name))
+
+
+# --- a frame's rows on the driver -----------------------------------------------------------------
+
+
+def is_interrupted(spark: SparkSession) -> bool:
+    """Whether ``query.stop()`` has interrupted Java's thread of the query that calls this one."""
+    if not is_classic(spark):
+        return False
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+    return bool(jvm.java.lang.Thread.currentThread().isInterrupted())
+
+
+def heap_bytes(spark: SparkSession) -> int | None:
+    """The memory of the driver's Java process; None under Spark Connect."""
+    if not is_classic(spark):
+        return None
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+    return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+
+
+def max_result_bytes(spark: SparkSession) -> int:
+    """``spark.driver.maxResultSize`` of a classic session; 0: not bounded."""
+    text = spark.sparkContext.getConf().get("spark.driver.maxResultSize", "1g")
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+    return int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(text))
+
+
+def awaits_lost_results(spark: SparkSession) -> bool:
+    """Whether tasks have ended, no other one runs, and Spark has not handled their results.
+
+    It never does if its thread that fetches results has run out of memory.
+    """
+    if not is_classic(spark):
+        return False
+    context: Any = spark.sparkContext
+    executors = context._jsc.sc().statusTracker().getExecutorInfos()  # noqa: SLF001
+    if any(executor.numRunningTasks() for executor in executors):
+        return False
+    tracker = context.statusTracker()
+    stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+    return any(stage is not None and stage.numActiveTasks for stage in stages)
+
+
+class FrameRows:
+    """The rows of a frame as Arrow batches, in the order in which Spark has computed them.
+
+    Those of a Spark partition arrive in their order, when the last of them is computed. Spark
+    computes from the beginning on, in a job of the query of the thread that creates this object.
+    Another thread may read, and call Java no more: each such thread costs a connection. Used once.
+    """
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+        self._server: Any = None
+        self._has_ended = False
+        if is_classic(frame.sparkSession):
+            context, self._tag = frame.sparkSession.sparkContext, f"kafka-nb-{uuid.uuid4()}"
+            java_frame: Any = frame._jdf  # noqa: SLF001
+            context.addJobTag(self._tag)
+            try:
+                *connection, self._server = java_frame.collectAsArrowToPython()
+            finally:
+                context.removeJobTag(self._tag)
+            self._file, self._socket = _local_socket(connection)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Also ends when Spark fails: then call ``check_end``. It may raise Spark's error, too."""
+        return self._of_connect() if self._server is None else self._of_java()
+
+    def _of_connect(self) -> Iterator[pa.RecordBatch]:
+        frame: Any = self._frame
+        client = frame.sparkSession.client
+        plan = frame._plan  # noqa: SLF001
+        for part in client.to_table_as_iterator(plan.to_proto(client), plan.observations):
+            if hasattr(part, "to_batches"):  # the first one is the schema
+                yield from part.to_batches()
+
+    def _of_java(self) -> Iterator[pa.RecordBatch]:
+        """As PySpark's ArrowCollectSerializer reads them, but each when it arrives."""
+        import pyarrow as pa
+        from pyspark.errors import PySparkException
+
+        with self._socket, self._file, suppress(pa.ArrowInvalid, struct.error, OSError):
+            arrived = 0
+            # It takes a connection that is closed for the end of the stream, too.
+            with pa.ipc.open_stream(self._file) as batches:
+                for batch in batches:
+                    arrived += 1
+                    yield batch
+            # How many batches there were, and in which order the partitions have them; or -1 and
+            # the text of an error. Java may write either after an error.
+            sent = self._read_int()
+            if sent == -1:
+                raise PySparkException(self._file.read(self._read_int()).decode())
+            self._has_ended = sent == arrived
+
+    def _read_int(self) -> int:
+        number: int = struct.unpack(">i", self._file.read(4))[0]
+        return number
+
+    def check_end(self) -> None:
+        """Raise Spark's error if the iteration has ended before the last row."""
+        if self._server is None:
+            return
+        self._raise_java_error()
+        if not self._has_ended:
+            raise ConnectionError("Spark has not passed all rows")
+
+    def _raise_java_error(self) -> None:
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+        from pyspark.errors.exceptions.captured import unwrap_spark_exception
+
+        try:
+            with unwrap_spark_exception():
+                self._server.getResult()
+        except Py4JJavaError as error:
+            # Without py4j's words and Java's frames: in a long text with both, Spark's regular
+            # expression for interruptions overflows the stack of the query's thread.
+            lines = re.findall(r"^(?:: |Caused by: )(.*)", str(error), re.MULTILINE)
+            raise PySparkException("\n".join(lines)) from None
+
+    def stop(self) -> None:
+        """Let Spark compute no more rows, and the iteration fail, unless it has ended."""
+        if self._server is None or self._has_ended:
+            return
+        self._frame.sparkSession.sparkContext.cancelJobsWithTag(self._tag)
+        # Spark may just be about to begin the job.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _local_socket(connection: Sequence[Any]) -> tuple[IO[bytes], socket.socket]:
+    name = "pyspark.util" if has_data_sources() else "pyspark.java_gateway"
+    module: Any = importlib.import_module(name)
+    file, connected = module.local_connect_and_auth(*connection)
+    connected.settimeout(None)  # Spark may compute for a long time
+    return file, connected
 
 
 # --- the end of a task's rows ---------------------------------------------------------------------

@@ -1,10 +1,10 @@
-"""[task] write_partition: what a task does with its rows, through the format or foreach_batch."""
+"""[both] Writes rows: of a task, through the format or foreach_batch, or on the driver."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
 
 
 class Sender(Protocol):
-    """What sends a task's rows: a borrowed producer, or the task's transaction."""
+    """What sends rows: a borrowed producer, or a transaction."""
 
-    #: complete when the task has ended
+    #: False: all of them were committed before
+    needs_rows: bool
+    #: complete when the writer has ended
     report: DeliveryReport
 
     def prefetch(self, topics: Iterable[str]) -> None:
@@ -51,55 +53,91 @@ class Sender(Protocol):
     def close(self, timeout_seconds: float) -> None:
         """Wait until all records are acknowledged, or commit the transaction, in that time."""
 
+    def wakeup(self) -> None:
+        """Make the thread that sends raise InterruptedError; any other thread may call it."""
+
+
+class RowWriter:
+    """Writes the rows of a task, or on the driver those of a micro-batch. Used once.
+
+    ``serializer``: turns key and value into bytes; None: they are bytes or text already.
+    """
+
+    def __init__(self, options: SinkOptions, serializer: Serializer | None, origin: Origin) -> None:
+        self._options, self._serializer, self._origin = options, serializer, origin
+        self._started = time.monotonic()
+        self._waited = Counter[Wait]()
+        self._sender: Sender | None = None
+
+    def write(
+        self, batches: Iterable[pa.RecordBatch], check_end: Callable[[], None] = lambda: None
+    ) -> None:
+        """Send all rows and wait until the brokers have acknowledged or committed them.
+
+        ``check_end`` raises if Spark has not passed all rows; called before they are committed.
+
+        Dead letters too, if there is a topic for them. Raises InvalidRecord, DeliveryFailed,
+        TopicUnavailable, MetadataTimeout, BufferExhausted, DeadlineExceeded or LimitReached; with a
+        serializer what its ``serialize`` raises; with exactly-once what ``transactions.partition``
+        raises; InterruptedError after ``wakeup``.
+        """
+        options, seconds = self._options, self._options.values[table.CLOSE_TIMEOUT_MS] / 1000
+        with explaining_memory_errors(), _sender(options, self._origin) as sender:
+            self._sender = sender
+            if sender.needs_rows:
+                rows = _timed(batches, self._waited)
+                _send(rows, sender, options, self._origin, self._serializer)
+                check_end()
+                sender.close(seconds)
+
+    def wakeup(self) -> None:
+        """Make ``write``, in another thread, raise InterruptedError if it waits for brokers."""
+        if self._sender is not None:
+            self._sender.wakeup()
+
+    @property
+    def report(self) -> DeliveryReport:
+        """Of what ``write`` has done; complete when it has ended."""
+        seconds = time.monotonic() - self._started
+        sent = DeliveryReport() if self._sender is None else self._sender.report
+        return replace(
+            sent,
+            tasks=1,
+            query_id=self._origin.query_id,
+            task_seconds=seconds,
+            longest_task_seconds=seconds,
+            wait_us=sent.wait_us + self._waited,
+        )
+
 
 def write_partition(
     batches: Iterable[pa.RecordBatch], options: SinkOptions, serializer: Serializer | None = None
 ) -> DeliveryReport:
-    """Send all rows and wait until the brokers have acknowledged or committed them.
+    """Write the rows of the task that runs here.
 
-    ``serializer``: turns key and value into bytes; None: they are bytes or text already.
-
-    Dead letters too, if there is a topic for them. Raises InvalidRecord, DeliveryFailed,
-    TopicUnavailable, MetadataTimeout, BufferExhausted, DeadlineExceeded or LimitReached; with a
-    serializer what its ``serialize`` raises; with exactly-once RowsIncomplete, InvalidOption, and
-    what ``transactions.partition`` raises.
+    Raises what ``RowWriter.write`` raises; with exactly-once RowsIncomplete and InvalidOption, too.
     """
-    waited = Counter[Wait]()
-    started = time.monotonic()
     origin = _origin(options)
-    sender: Sender | None = None
-
-    def report() -> DeliveryReport:
-        seconds = time.monotonic() - started
-        sent = DeliveryReport() if sender is None else sender.report
-        return replace(
-            sent,
-            tasks=1,
-            query_id=origin.query_id,
-            task_seconds=seconds,
-            longest_task_seconds=seconds,
-            wait_us=sent.wait_us + waited,
-        )
-
+    if serializer is not None:
+        serializer.folder = application_folder()
+    writer = RowWriter(options, serializer, origin)
     try:
-        if options.exactly_once is not None:
+        if options.exactly_once is None:
+            writer.write(batches)
+        else:
             rows_socket().close()  # fail now if require_end_of_rows could not work here
-        with explaining_memory_errors(), _sender(options, origin) as sender:
-            _send(_timed(batches, waited), sender, options, origin, serializer)
-            if options.exactly_once is not None:
-                require_end_of_rows()
-            sender.close(options.values[table.CLOSE_TIMEOUT_MS] / 1000)
+            writer.write(batches, require_end_of_rows)
     except BaseException as error:
         path = options.values[table.REPORT_PATH]
         if path is not None:
             from spark_kafka_sink.report.folder import write_failed_task
 
-            write_failed_task(replace(report(), failed_tasks=1), path, origin.batch_id)
+            write_failed_task(replace(writer.report, failed_tasks=1), path, origin.batch_id)
         if isinstance(error, KafkaSinkError):
             # Spark often shows only the first line of a traceback: that is this one.
             raise error.with_traceback(None) from headline(error)
         raise
-    return report()
+    return writer.report
 
 
 def _send(
@@ -113,8 +151,6 @@ def _send(
     from spark_kafka_sink.records.arrow import split_by_topic
 
     rows = 0
-    if serializer is not None:
-        serializer.folder = application_folder()
     if options.topic:
         # Before the first batch is requested from Spark, so that the two overlap.
         sender.prefetch([options.topic])

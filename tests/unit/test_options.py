@@ -13,7 +13,13 @@ import pytest
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.added_settings import transactional
 from spark_kafka_sink.config.option_table import ONLY_WITH_REGISTRY, OPTIONS
-from spark_kafka_sink.config.options import SinkOptions, check_for_format, drop_exactly_once, parse
+from spark_kafka_sink.config.options import (
+    SinkOptions,
+    check_batch_id,
+    check_for_format,
+    drop_exactly_once,
+    parse,
+)
 from spark_kafka_sink.config.producer_options import BlockBudget, ExactlyOnceOptions, RackOptions
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.producer.engine import process_rack
@@ -60,6 +66,7 @@ def test_bootstrap_servers_alone_are_enough():
 def test_documented_default_is_the_real_one(option):
     needs = {
         "kafka.max.block.metadata.ms": {"kafka.max.block.ms.include.metadata": "false"},
+        "driver.max.rows": {"send.from": "driver"},
         "exactly.once.first.batch": EXACTLY_ONCE,
         "kafka.transaction.timeout.ms": EXACTLY_ONCE,
         **{needing.name: AVRO for needing in ONLY_WITH_REGISTRY},
@@ -842,3 +849,21 @@ def test_a_value_without_a_text_is_rejected_by_name(name, value):
 def test_a_name_that_is_no_text_is_rejected(name):
     with pytest.raises(InvalidOption, match=f"^the name of an option is .*{type(name).__name__}$"):
         parse({**SERVERS, name: "x"})
+
+
+@pytest.mark.parametrize("batch_id", [-1, 2**63, 1.0, "5", date(2026, 11, 28)])
+def test_an_id_of_a_batch_that_the_ledger_cannot_keep_is_rejected(batch_id):
+    options = {"kafka.bootstrap.servers": "a:1", "topic": "t", "send.from": "driver"}
+    check_batch_id(parse(options), batch_id)
+    once = parse({**options, "delivery.guarantee": "exactly-once"})
+    with pytest.raises(
+        InvalidOption, match=r"needs an int from 0 to 2\*\*63 - 1 that grows"
+    ) as raised:
+        check_batch_id(once, batch_id)
+    assert repr(batch_id) in str(raised.value)
+
+
+@pytest.mark.parametrize("batch_id", [0, 20261128, 2**63 - 1])
+def test_ids_of_batches_are_offsets(batch_id):
+    options = {"kafka.bootstrap.servers": "a:1", "topic": "t", "send.from": "driver"}
+    check_batch_id(parse({**options, "delivery.guarantee": "exactly-once"}), batch_id)

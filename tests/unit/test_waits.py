@@ -81,6 +81,9 @@ CONSTANTS = [
     ("transactions.transaction:_CALL_SECONDS", 1, "transactions.transaction:_ABORT_SECONDS"),
     ("transactions.transaction:_ABORT_SECONDS", 1, "kafka.transaction.timeout.ms"),
     # the driver
+    ("spark.from_driver:_LOOK_SECONDS", 1, "spark.from_driver:_ABORT_SECONDS"),
+    ("transactions.transaction:_ABORT_SECONDS", 1, "spark.from_driver:_ABORT_SECONDS"),
+    ("spark.from_driver:_ABORT_SECONDS", 1, "close.timeout.ms"),
     ("driver.inquirer:_POLL_SECONDS", 1, "driver.inquirer:_ANSWER_SECONDS"),
     ("driver.inquirer:_ANSWER_SECONDS", 1, "driver.inquirer:UNREACHABLE_SECONDS"),
     ("driver.inquirer:UNREACHABLE_SECONDS", 1, "kafka.max.block.ms"),
@@ -102,6 +105,7 @@ ALONE = {
     "report.folder:_SECONDS": "a file's write, after everything else",
     "report.metrics:_SECONDS": "a factor",
     "report.metrics_server:_CLOSE_SECONDS": "the end of a server",
+    "spark.from_driver:_LOST_RESULTS_SECONDS": "a pause between two looks at Spark",
     "spark.micro_batch:_IDLE_SECONDS": "names of Spark's settings",
     "spark.micro_batch:_IDLE_TIMEOUT_SECONDS": "the name of a setting of Spark's",
     "spark.warm_up:_MIN_WAIT_SECONDS": "the shortest wait that Spark accepts",

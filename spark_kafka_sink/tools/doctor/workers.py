@@ -278,6 +278,8 @@ def executors(context: CheckContext) -> list[Finding]:
     from spark_kafka_sink.spark.spark_errors import SPARK_ERRORS, reason
 
     findings = [warned(*problem) for problem in session_problems(spark, context.parsed)]
+    if context.parsed is not None and context.parsed.is_sent_from_driver:
+        return findings or [not_applicable("the driver sends the rows")]
     source, names = _PROBE_FUNCTION, list(_PROBED)
 
     # Nested, so that Spark pickles its code, since the executors may lack this package.

@@ -43,7 +43,8 @@ _AFTER_FAILURE = (
 )
 # Options of the stream that a replay leaves out: each row has its own topic; the column of restored
 # timestamps has a name of its own; a record that is rejected again ends the replay, and does not
-# become another dead letter; and the folder of reports and the ledger belong to the stream's query.
+# become another dead letter; a replay is too large for the driver; and the folder of reports and
+# the ledger belong to the stream's query.
 _LEFT_OUT = {
     option_table.TOPIC.name,
     option_table.TIMESTAMP_COLUMN.name,
@@ -51,6 +52,8 @@ _LEFT_OUT = {
     option_table.ON_RECORD_ERROR.name,
     option_table.REPORT_PATH.name,
     option_table.DELIVERY_GUARANTEE.name,
+    option_table.SEND_FROM.name,
+    option_table.DRIVER_MAX_ROWS.name,
     *(option.name for option in option_table.ONLY_WITH_EXACTLY_ONCE),
 }
 _SOURCE_DEFAULTS = {

@@ -1,0 +1,228 @@
+"""What the driver sends, with rows that a stand-in for Spark passes, and a mock broker."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from mock_reader import read
+
+from spark_kafka_sink.config.option_table import BATCH_ID
+from spark_kafka_sink.errors import InvalidRecord, KafkaSinkError, MicroBatchTooLarge
+from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN
+from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.spark import from_driver, private_api, task
+from spark_kafka_sink.spark.from_driver import DriverSend
+
+MIB = 1024 * 1024
+
+
+class Frame:
+    """What DriverSend asks of a frame, and of its session."""
+
+    def __init__(self):
+        self.sparkSession = self
+
+    def where(self, _):
+        return self
+
+
+class Rows:
+    """``private_api.FrameRows`` of a script: batches, errors to raise, and None for a wait."""
+
+    def __init__(self, *script):
+        self._script = script
+        self._is_stopped = threading.Event()
+        self.passed = 0
+
+    def __call__(self, _):
+        return self
+
+    def __iter__(self):
+        for entry in self._script:
+            if isinstance(entry, Exception):
+                raise entry
+            if entry is None:
+                assert self._is_stopped.wait(30)
+                raise OSError("the socket is closed")
+            self.passed += 1
+            yield entry
+
+    def stop(self):
+        self._is_stopped.set()
+
+    def check_end(self):
+        pass
+
+
+class Spark:
+    """What the driver asks Spark: ``is_interrupted``, ``heap`` bytes and ``has_lost_results``."""
+
+    def __init__(self, monkeypatch):
+        self.is_interrupted, self.heap, self.has_lost_results = False, 1024 * MIB, False
+        answers = {
+            "is_interrupted": lambda _: self.is_interrupted,
+            "heap_bytes": lambda _: self.heap,
+            "awaits_lost_results": lambda _: self.has_lost_results,
+            "interruption": lambda *_: None,
+        }
+        for name, answer in answers.items():
+            monkeypatch.setattr(private_api, name, answer)
+        self._monkeypatch = monkeypatch
+
+    def send(self, options, *script, may_be_committed=False):
+        """The outcome of a micro-batch: its report and its error, and the rows that were passed."""
+        rows = Rows(*script)
+        self._monkeypatch.setattr(private_api, "FrameRows", rows)
+        self._monkeypatch.setattr(from_driver.F, "monotonically_increasing_id", Number)
+        sending, error = (
+            DriverSend(Frame(), options.replace_value(BATCH_ID, 7), None, "a-query"),
+            None,
+        )
+        try:
+            sending.run(may_be_committed=may_be_committed)
+        except Exception as raised:  # noqa: BLE001 - the test looks at it
+            error = raised
+        return sending.report, error, rows
+
+
+class Number:
+    """A column of Spark's, without a session."""
+
+    def bitwiseAND(self, _):  # noqa: N802 - Spark's name
+        return 0
+
+
+@pytest.fixture
+def spark(monkeypatch):
+    return Spark(monkeypatch)
+
+
+def batch(count, size=1):
+    return pa.record_batch({"value": pa.array(["v" * size] * count, pa.string())})
+
+
+def test_all_rows_arrive_in_one_report_of_one_task(spark, options, cluster):
+    report, error, _ = spark.send(options(), batch(2), batch(0), batch(3))
+    assert error is None
+    assert (report.tasks, report.failed_tasks, report.query_id) == (1, 0, "a-query")
+    assert report.sent_records == {"t": 5}
+    assert len(read(cluster.bootstrap_servers, "t", 5)) == 5
+
+
+def test_spark_is_not_held_up_by_brokers(spark, options, cluster):
+    """All rows are read, and Spark's job ends, while the first ones wait for a full buffer."""
+    small = options(
+        kafka_buffer_memory=str(MIB),
+        kafka_max_block_ms="1500",
+        kafka_linger_ms="0",
+    )
+    cluster.set_round_trip(1, 4000)
+    _, error, rows = spark.send(small, *[batch(1, 900_000)] * 8)
+    assert isinstance(error, KafkaSinkError), error
+    assert rows.passed == 8
+
+
+def test_an_error_of_the_sender_ends_sparks_rows(spark, options):
+    started = time.monotonic()
+    wrong = pa.record_batch({"value": ["v"], "partition": pa.array([-1], pa.int32())})
+    report, error, _ = spark.send(options(), wrong, None)
+    assert isinstance(error, InvalidRecord)
+    assert "micro-batch 7, row 0" in str(error)
+    assert time.monotonic() - started < 20
+    assert report.failed_tasks == 1
+
+
+def test_an_error_of_spark_is_raised_and_the_next_micro_batch_is_sent(spark, options, cluster):
+    report, error, _ = spark.send(options(), batch(1), ValueError("a row cannot be computed"))
+    assert str(error) == "a row cannot be computed"
+    assert report.failed_tasks == 1
+    report, error, _ = spark.send(options(), batch(2))
+    assert (error, report.sent_records) == (None, {"t": 2})
+
+
+def test_a_query_that_is_stopped_wakes_the_sender_up(spark, options, cluster):
+    cluster.set_round_trip(1, 20_000)
+    threading.Timer(1, lambda: setattr(spark, "is_interrupted", True)).start()
+    started = time.monotonic()
+    _, error, _ = spark.send(options(), batch(1))
+    assert isinstance(error, InterruptedError)
+    assert "java.lang.InterruptedException" in str(error)
+    assert time.monotonic() - started < 15
+    spark.is_interrupted = False
+    cluster.set_round_trip(1, 0)
+    assert spark.send(options(), batch(2))[1] is None
+
+
+def test_a_wakeup_that_comes_late_does_not_concern_the_next_task(producer):
+    made = producer()
+    made.wakeup()
+    made.begin_task(UNKNOWN_ORIGIN)
+    made.poll()
+    made.wakeup()
+    with pytest.raises(InterruptedError):
+        made.poll()
+    made.poll()
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "heap_mib", "expected"),
+    [
+        (3, 1024, r"more than driver\.max\.rows=3 rows\. Set send\.from=executors, or limit"),
+        (9, 256, r"more than 64 MiB, a quarter .* or raise spark\.driver\.memory"),
+    ],
+)
+def test_a_micro_batch_that_is_too_large_is_refused(spark, options, max_rows, heap_mib, expected):
+    spark.heap = heap_mib * MIB
+    large = batch(2, 18 * MIB)
+    report, error, _ = spark.send(options(driver_max_rows=str(max_rows)), large, large, large)
+    assert isinstance(error, MicroBatchTooLarge)
+    assert re.search(expected, str(error)), error
+    assert report.failed_tasks == 1
+
+
+def test_rows_that_spark_has_lost_end_the_micro_batch(spark, options, monkeypatch):
+    monkeypatch.setattr(from_driver, "_LOST_RESULTS_SECONDS", 0.2)
+    spark.has_lost_results = True
+    _, error, _ = spark.send(options(), batch(1), None)
+    assert isinstance(error, MicroBatchTooLarge)
+    assert "see its log for OutOfMemoryError" in str(error)
+
+
+def test_rows_that_are_only_slow_are_waited_for(spark, options, monkeypatch):
+    monkeypatch.setattr(from_driver, "_LOST_RESULTS_SECONDS", 0.1)
+    slow = (time.sleep(0.5) or batch(1) for _ in range(2))
+    assert spark.send(options(), *slow)[1] is None
+
+
+def test_without_a_need_for_rows_spark_computes_none(spark, options, monkeypatch):
+    @contextmanager
+    def committed(*_):
+        yield SimpleNamespace(needs_rows=False, report=DeliveryReport(), wakeup=None)
+
+    monkeypatch.setattr(task, "_sender", committed)
+    report, error, rows = spark.send(options(), batch(1), may_be_committed=True)
+    assert (error, rows.passed, report.total_sent, report.failed_tasks) == (None, 0, 0, 0)
+
+
+def test_a_sender_that_begins_slowly_can_be_stopped(spark, options, monkeypatch):
+    may_begin = threading.Event()
+
+    @contextmanager
+    def hanging(*_):
+        may_begin.wait(30)
+        raise InterruptedError
+        yield
+
+    monkeypatch.setattr(task, "_sender", hanging)
+    monkeypatch.setattr(from_driver, "_ABORT_SECONDS", 0.1)
+    spark.is_interrupted = True
+    _, error, rows = spark.send(options(), batch(1), may_be_committed=True)
+    may_begin.set()
+    assert isinstance(error, InterruptedError)
+    assert rows.passed == 0
