@@ -13,10 +13,11 @@ from exactly_once_sink import SETTINGS, Sink
 from idle_offsets import close_idle_offsets
 from kafka_proxy import KafkaProxy, proxied_kafka
 from local_cluster import LocalCluster
+from pyspark import java_gateway
 from pyspark.sql import SparkSession
 from spark_jars import session_with_sparks_own_sink
 from standalone import standalone_cluster
-from streams import write_by_foreach_batch, write_by_format
+from streams import write_by_foreach_batch, write_by_format, write_from_driver
 from topics import Topics
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka
@@ -110,7 +111,31 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
-@pytest.fixture(params=[write_by_format, write_by_foreach_batch], ids=["format", "foreach_batch"])
+@pytest.fixture
+def uncaught(spark: SparkSession) -> Iterator[list[object]]:
+    """What threads of the driver's JVM died of during the test."""
+    errors: list[object] = []
+
+    class Handler:
+        def uncaughtException(self, thread, error):  # noqa: N802 - Java's name
+            frames = [frame.toString() for frame in list(error.getStackTrace())[:5]]
+            errors.append((thread.getName(), error.toString(), frames))
+
+        class Java:
+            implements = ("java.lang.Thread$UncaughtExceptionHandler",)
+
+    java_gateway.ensure_callback_server_started(spark.sparkContext._gateway)
+    thread = spark.sparkContext._jvm.java.lang.Thread
+    before = thread.getDefaultUncaughtExceptionHandler()
+    thread.setDefaultUncaughtExceptionHandler(Handler())
+    yield errors
+    thread.setDefaultUncaughtExceptionHandler(before)
+
+
+@pytest.fixture(
+    params=[write_by_format, write_by_foreach_batch, write_from_driver],
+    ids=["format", "foreach_batch", "from_driver"],
+)
 def write(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Writes a DataFrame to a Kafka, with options."""
     return request.param

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
-from streams import write_by_format
+from streams import direct, write_by_format
 
-from spark_kafka_sink import foreach_batch, register
+from spark_kafka_sink import register
 
 
 def test_schema_errors_are_raised_on_the_driver_for_all_columns_at_once(spark, bootstrap_servers):
@@ -33,7 +33,7 @@ def test_a_streaming_query_fails_on_the_driver_before_any_task(spark, bootstrap_
 HIDE = "spark.sql.execution.pyspark.udf.hideTraceback.enabled"
 
 
-@pytest.mark.parametrize("api", ["format", "foreach_batch"])
+@pytest.mark.parametrize("api", ["format", "foreach_batch", "from_driver"])
 @pytest.mark.parametrize(
     ("value", "error"),
     [
@@ -54,7 +54,7 @@ def test_the_sinks_own_error_is_in_the_first_line_of_a_querys_exception(
         spark.conf.set(HIDE, "true")  # otherwise Spark begins with its traceback
         writer = writer.format("kafka-nb").options(**options)
     else:
-        writer = writer.foreachBatch(foreach_batch(options))
+        writer = direct(writer, api, options)
     query = writer.option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(StreamingQueryException):
         query.awaitTermination(60)

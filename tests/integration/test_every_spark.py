@@ -21,7 +21,7 @@ COLUMNS = [
 ]
 
 
-@pytest.fixture(params=["foreach_batch", "format"])
+@pytest.fixture(params=["foreach_batch", "format", "from_driver"])
 def way(request):
     return request.param
 
@@ -68,7 +68,8 @@ def test_a_batch(spark, way, options, topics):
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_a_stream_that_starts_again(spark, way, options, topics, tmp_path, guarantee):
     if guarantee == "exactly-once":
-        options |= {"delivery.guarantee": guarantee, "exactly.once.partitions": "2"}
+        options |= {"delivery.guarantee": guarantee}
+        options |= {"exactly.once.partitions": "2"} if way != "from_driver" else {}
 
     def write_words(*micro_batches):
         words = stream_of(spark, tmp_path / "words", *([str(n) for n in b] for b in micro_batches))

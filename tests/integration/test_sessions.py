@@ -18,7 +18,10 @@ WORDS = ["stream-a", "stream-a", "stream-b", "stream-a=2", "stream-b=1"]
 
 
 def expected(how):
-    words = WORDS + ([f"once-{word}" for word in WORDS] if how == "found" else [])
+    words = list(WORDS)
+    if how == "found":
+        words += [f"once-{word}" for word in WORDS]
+        words += [f"driver-{word}" for word in ["batch", *WORDS[:3]]]
     return sorted(word.encode() for word in [f"batch-{i}" for i in range(500)] + words)
 
 

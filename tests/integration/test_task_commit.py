@@ -7,7 +7,6 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from pyspark import java_gateway
 from streams import direct, write_by_format
 from suspension import suspended
 from waiting import wait_until
@@ -41,27 +40,6 @@ def test_a_stopped_broker_fails_the_task_in_time_and_nothing_is_sent_late(spark,
     assert (values[0], values[-1]) == (b"before-0", b"after-0")
     zombies = len(values) - 2 - delivered
     assert 0 <= zombies <= possibly_persisted
-
-
-@pytest.fixture
-def uncaught(spark):
-    """What threads of the driver's JVM died of during the test."""
-    errors = []
-
-    class Handler:
-        def uncaughtException(self, thread, error):  # noqa: N802 - Java's name
-            frames = [frame.toString() for frame in list(error.getStackTrace())[:5]]
-            errors.append((thread.getName(), error.toString(), frames))
-
-        class Java:
-            implements = ("java.lang.Thread$UncaughtExceptionHandler",)
-
-    java_gateway.ensure_callback_server_started(spark.sparkContext._gateway)
-    thread = spark.sparkContext._jvm.java.lang.Thread
-    before = thread.getDefaultUncaughtExceptionHandler()
-    thread.setDefaultUncaughtExceptionHandler(Handler())
-    yield errors
-    thread.setDefaultUncaughtExceptionHandler(before)
 
 
 @pytest.fixture

@@ -74,6 +74,11 @@ if how == "found":
     updates = updates.selectExpr("concat('once-', value) AS value")
     finish(updates.writeStream.outputMode("update").foreachBatch(sink), "updates-once")
 
+    sink = spark_kafka_sink.foreach_batch({**options, "send.from": "driver"})
+    rows = stream.selectExpr("concat('driver-', value) AS value")
+    finish(rows.writeStream.foreachBatch(sink), "driver")
+    sink(spark.sql("SELECT 'driver-batch' AS value"), None)
+
     bad = spark.range(1).select(
         F.lit(None).cast("string").alias("topic"), F.lit("v").alias("value")
     )

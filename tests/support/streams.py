@@ -8,6 +8,8 @@ from pyspark.errors import PySparkException
 
 from spark_kafka_sink import foreach_batch
 
+FROM_DRIVER = {"send.from": "driver"}
+
 
 def stream_of(spark, folder, *batches):
     """A streaming DataFrame with a micro-batch for each list of words."""
@@ -44,8 +46,11 @@ def exactly_once(prefix, partitions=1):
 def direct(writer, way, options):
     """The writer of a stream, directed to Kafka.
 
-    ``way``: "foreach_batch" or "format"; or "exactly-once", which is the format with one partition.
+    ``way``: "foreach_batch" or "format"; "from_driver", which is foreach_batch on the driver; or
+    "exactly-once", which is the format with one partition.
     """
+    if way == "from_driver":
+        return writer.foreachBatch(foreach_batch(options | FROM_DRIVER))
     if way == "exactly-once":
         options = options | exactly_once(options["topic"])
     if way == "foreach_batch":
@@ -54,8 +59,10 @@ def direct(writer, way, options):
 
 
 def save(frame, way, options):
-    """Write a DataFrame by foreach_batch, or a format."""
-    if way == "foreach_batch":
+    """Write a DataFrame by foreach_batch, also from the driver, or a format."""
+    if way == "from_driver":
+        options = options | FROM_DRIVER
+    if way in ("foreach_batch", "from_driver"):
         foreach_batch(options)(frame, 0)
     else:
         name = "kafka-nb" if way == "format" else way
@@ -68,6 +75,10 @@ def write_by_format(frame, servers, **options):
 
 def write_by_foreach_batch(frame, servers, **options):
     save(frame, "foreach_batch", {"kafka.bootstrap.servers": servers, **options})
+
+
+def write_from_driver(frame, servers, **options):
+    save(frame, "from_driver", {"kafka.bootstrap.servers": servers, **options})
 
 
 def forget_commit(checkpoint, batch_id):
