@@ -92,7 +92,8 @@ class Report:
 class Attempt:
     """An attempt of a task to write its partition of a micro-batch.
 
-    ``run``: of the query, one for each start. ``partitions``: ``exactly.once.partitions``, or 0.
+    ``run``: of the query, one for each start. ``partitions``: ``exactly.once.partitions``; 1 from
+    the driver; or 0.
     Times in seconds on the machine's monotonic clock. ``outcome``: ``acknowledged``, the name of
     an error, or "" if the attempt did not end, because its process was killed; then there is no
     report. ``code``: the error's, or "".

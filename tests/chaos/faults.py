@@ -19,6 +19,7 @@ from hung_attempts import HungAttempts
 from query_faults import End, QueryFaults
 from query_kinds import (
     EXACTLY_ONCE,
+    KINDS_WITH_TASKS,
     QUERY_KINDS,
     SPARK_PARTITIONS,
     TOPIC_PARTITIONS,
@@ -144,8 +145,12 @@ class Injector:
             self._next_look = time.monotonic() + _HANG_SECONDS
             self.hung.look()
         if not self.streams.is_running and not self._are_streams_ended:
-            self.unexpected_ends += 1
-            self.say(f"{self._now():7.1f} s  Spark's driver has ended by itself; it starts again")
+            # A driver that obeys a request leaves this file.
+            asked = self.folder / "driver-killed"
+            how = "as it was asked to" if asked.exists() else "by itself"
+            self.unexpected_ends += not asked.exists()
+            asked.unlink(missing_ok=True)
+            self.say(f"{self._now():7.1f} s  Spark's driver has ended {how}; it starts again")
             self.streams.kill()
             self.streams.start()
 
@@ -221,8 +226,9 @@ class Injector:
             node, why = self.brokers.controller(), ""
         elif fault.target == "coordinator":
             kinds = [kind for kind in QUERY_KINDS if kind.guarantee == EXACTLY_ONCE]
-            topic = kinds[fault.choice % len(kinds)].topic
-            name = transactional_id(topic, fault.choice // len(kinds) % SPARK_PARTITIONS)
+            kind = kinds[fault.choice % len(kinds)]
+            partitions = SPARK_PARTITIONS if kind.has_tasks else 1
+            name = transactional_id(kind.topic, fault.choice // len(kinds) % partitions)
             node, why = self.brokers.coordinator(name), name
         else:
             return NODES[fault.choice % len(NODES)], ""
@@ -291,19 +297,22 @@ class Injector:
         return f"process {pid}, for {fault.hold_seconds:.1f} s", end
 
     def _ask_worker_to_die(self, fault: Fault) -> tuple[str, End]:
-        """At the moment that the target's name says."""
+        """At the moment that the target's name says; of a stream without tasks, Spark dies."""
+        topic = QUERY_KINDS[fault.choice % len(QUERY_KINDS)].topic
         moment = fault.target.split()[1]
-        return self._request(f"kill-{moment}", fault, "", is_deadly=True)
+        return self._request(f"kill-{moment}", topic, fault, "", is_deadly=True)
 
     def _ask_for_zombie(self, fault: Fault) -> tuple[str, End]:
         """A second process makes the same attempt, at once or some seconds late."""
-        delay = ZOMBIE_DELAYS[fault.choice // len(QUERY_KINDS) % len(ZOMBIE_DELAYS)]
-        text, end = self._request("zombie", fault, str(delay), is_deadly=False)
+        topic = KINDS_WITH_TASKS[fault.choice % len(KINDS_WITH_TASKS)].topic
+        delay = ZOMBIE_DELAYS[fault.choice // len(KINDS_WITH_TASKS) % len(ZOMBIE_DELAYS)]
+        text, end = self._request("zombie", topic, fault, str(delay), is_deadly=False)
         return f"{text}, by a second process {delay} s later", end
 
-    def _request(self, what: str, fault: Fault, text: str, *, is_deadly: bool) -> tuple[str, End]:
-        """The next worker that comes to that point takes the request."""
-        topic = QUERY_KINDS[fault.choice % len(QUERY_KINDS)].topic
+    def _request(
+        self, what: str, topic: str, fault: Fault, text: str, *, is_deadly: bool
+    ) -> tuple[str, End]:
+        """The next worker that comes to that point takes the request, or the driver."""
         request = self.folder / f"{what}-{topic}"
         request.with_suffix(".new").write_text(text)
         request.with_suffix(".new").rename(request)

@@ -58,9 +58,12 @@ class HungAttempts:
             if "outcome" in line:
                 self._open.pop(line["attempt"], None)
                 continue
-            # A worker makes one attempt at a time, so an earlier one that did not end was given up.
-            for name in [n for n, other in self._open.items() if other["pid"] == line["pid"]]:
-                del self._open[name]
+            # A process makes one attempt of a stream at a time, so an earlier one that did not end
+            # was given up.
+            place = (line["pid"], line["topic"])
+            for name, other in list(self._open.items()):
+                if (other["pid"], other["topic"]) == place:
+                    del self._open[name]
             self._open[line["attempt"]] = line
 
     def _is_alive(self, pid: int, seconds: float) -> bool:

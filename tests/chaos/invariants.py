@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from evidence import ACKNOWLEDGED, INCONSISTENT, Attempt, Entry, Failure, Reading, partitions_change
 from numpy.typing import NDArray
-from producer_epochs import ProducerEpoch
+from producer_epochs import ProducerEpoch, WrittenIn
 
 _SHOWN = 5
 
@@ -132,6 +132,33 @@ def readers_agree(concurrent: Reading, afterwards: Reading) -> Check:
     return Check(
         "the concurrent reader agrees with the one afterwards", concurrent.row.size, violations
     )
+
+
+def micro_batches_are_transactions(
+    reading: Reading, rows_per_batch: int, written_in: Callable[[int, int], WrittenIn]
+) -> Check:
+    """Exactly-once from the driver: all rows of a micro-batch are there, in one transaction.
+
+    ``written_in``: of a partition and an offset.
+    """
+    batches, rows = np.unique(reading.row // rows_per_batch, return_counts=True)
+    violations = [
+        f"micro-batch {batch} has {number} rows"
+        for batch, number in zip(batches.tolist(), rows.tolist(), strict=True)
+        if number != rows_per_batch
+    ]
+    producers: defaultdict[int, set[ProducerEpoch]] = defaultdict(set)
+    transactions: defaultdict[tuple[int, int], set[WrittenIn]] = defaultdict(set)
+    places = (reading.row // rows_per_batch, reading.partition, reading.offset)
+    for batch, partition, offset in zip(*(column.tolist() for column in places), strict=True):
+        transaction = written_in(partition, offset)
+        producers[batch].add(transaction.producer)
+        transactions[batch, partition].add(transaction)
+    split = {batch for batch, writers in producers.items() if len(writers) > 1}
+    split |= {batch for (batch, _), parts in transactions.items() if len(parts) > 1}
+    violations += [f"micro-batch {batch} has several transactions" for batch in sorted(split)]
+    name = "a micro-batch is there whole, in one transaction"
+    return Check(name, batches.size, _sentence(violations, "are not"))
 
 
 def no_aborted_row(concurrent: Reading, committed: Reading, uncommitted: Reading) -> Check:

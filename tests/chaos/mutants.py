@@ -13,12 +13,12 @@ from pathlib import Path
 
 from fault_schedule import UPSTREAM_TARGETS, Fault
 from faults import ZOMBIE_DELAYS
-from query_kinds import QUERY_KINDS
+from query_kinds import EXACTLY_ONCE, FROM_DRIVER, KINDS_WITH_TASKS, QUERY_KINDS, QueryKind
 from run import chaos
 
 sys.path.append(str(Path(__file__).parent / "worker"))
 
-from product_mutants import MUTANTS
+from product_mutants import DRIVER_MUTANTS, MUTANTS
 
 _SECONDS = 90.0
 # Less than the pause of reads_ledger_first.
@@ -26,9 +26,9 @@ _ZOMBIE_SECONDS = 3.0
 
 
 def main(names: list[str]) -> int:
-    faults = _faults()
     unnoticed = []
     for name in names or MUTANTS:
+        faults = _driver_faults() if name in DRIVER_MUTANTS else _task_faults()
         violations = _violations(name, faults)
         print(f"{name}: {'; '.join(violations) or 'NOT NOTICED'}", flush=True)
         if not violations:
@@ -36,25 +36,35 @@ def main(names: list[str]) -> int:
     return len(unnoticed)
 
 
-def _faults() -> list[Fault]:
-    """Every stream by turns: its tasks are repeated, killed and left by Spark's own side.
+def _driver_faults() -> list[Fault]:
+    """An exactly-once query fails in the middle of its rows; then Spark dies after a commit."""
+    from_driver = QUERY_KINDS.index(QueryKind(FROM_DRIVER, EXACTLY_ONCE))
+    return [
+        Fault(2.0, "fail", "sibling task", 15.0, from_driver),
+        Fault(25.0, "kill", "worker after acknowledgement", 25.0, from_driver),
+    ]
+
+
+def _task_faults() -> list[Fault]:
+    """Every stream with tasks by turns: they are repeated, killed and left by Spark's own side.
 
     They are repeated first: later, most of them find that an attempt before has committed. At the
     end, the numbers of partitions change: after so many faults, a micro-batch would take too long
     for a query to be stopped when a part of it is committed.
     """
-    late = ZOMBIE_DELAYS.index(_ZOMBIE_SECONDS) * len(QUERY_KINDS)
+    late = ZOMBIE_DELAYS.index(_ZOMBIE_SECONDS) * len(KINDS_WITH_TASKS)
     faults = []
     for at in (2.0, 14.0):
         faults += [
-            Fault(at, "repeat", "task", 12.0, kind + late) for kind in range(len(QUERY_KINDS))
+            Fault(at, "repeat", "task", 12.0, kind + late) for kind in range(len(KINDS_WITH_TASKS))
         ]
     for number, target in enumerate(UPSTREAM_TARGETS):
         at = 26.0 + 8 * number
-        for kind in range(len(QUERY_KINDS)):
-            upstream = kind + len(QUERY_KINDS) * number
+        for kind in KINDS_WITH_TASKS:
+            choice = QUERY_KINDS.index(kind)
+            upstream = choice + len(QUERY_KINDS) * number
             faults += [
-                Fault(at, "kill", "worker after acknowledgement", 8.0, kind),
+                Fault(at, "kill", "worker after acknowledgement", 8.0, choice),
                 Fault(at + 1, "fail", target, 8.0, upstream),
             ]
     for number in range(6):

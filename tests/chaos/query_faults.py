@@ -12,7 +12,13 @@ from typing import Any
 import orders
 from evidence import ACKNOWLEDGED, ATTEMPTS, parse, spark_partition_of_key
 from fault_schedule import Fault
-from query_kinds import EXACTLY_ONCE, LAYOUTS, QUERY_KINDS, ROWS_PER_ARROW_BATCH
+from query_kinds import (
+    KINDS_WITH_LAYOUTS,
+    KINDS_WITH_TASKS,
+    LAYOUTS,
+    QUERY_KINDS,
+    ROWS_PER_ARROW_BATCH,
+)
 from stream_process import StreamProcess
 
 from spark_kafka_sink.deadline import Deadline
@@ -23,6 +29,8 @@ _MAX_FAILURES = 4
 _BEFORE_FAILURE_MILLISECONDS, _PAUSE_MILLISECONDS = 500, 8000
 # On a busy machine, a micro-batch may begin only after this time.
 _PARTIAL_COMMIT_SECONDS = 10.0
+# Then the driver has sent the rows of a Spark partition that does not wait.
+_PARTIAL_SEND_SECONDS = 1.0
 
 End = Callable[[], None]
 
@@ -105,8 +113,7 @@ class QueryFaults:
         """Stop a query, which then has another number; the second fault of two goes back."""
         if fault.is_repeated and self._change is not None:
             return self._take_back(self._change)
-        topics = [kind.topic for kind in QUERY_KINDS if kind.guarantee == EXACTLY_ONCE]
-        topic = topics[fault.choice % len(topics)]
+        topic = KINDS_WITH_LAYOUTS[fault.choice % len(KINDS_WITH_LAYOUTS)].topic
         pick = random.Random(fault.choice)
         former = orders.partitions(self._folder, topic)
         number = pick.choice([number for number in LAYOUTS if number != former])
@@ -153,19 +160,28 @@ class QueryFaults:
             return [parse(line) for line in log if line.endswith("\n")]
 
     def _await_partial_commit(self, topic: str, log_bytes: int) -> None:
-        """Wait until a task of a micro-batch has committed, and another one has not ended."""
+        """Wait until a task of a micro-batch has committed, and another one has not ended.
+
+        Without tasks, until the driver has probably sent some rows.
+        """
+        has_tasks = topic in [kind.topic for kind in KINDS_WITH_TASKS]
         deadline = Deadline(_PARTIAL_COMMIT_SECONDS)
         while not deadline.expired:
-            batch_ids, outcomes = {}, {}
+            batch_ids, begun_at, outcomes = {}, {}, {}
             for line in self._attempts_after(log_bytes):
                 if line.get("topic") == topic:
                     batch_ids[line["attempt"]] = line["batch"]
+                    begun_at[line["attempt"]] = line["at"]
                 elif "outcome" in line and line["attempt"] in batch_ids:
                     outcomes[line["attempt"]] = line["outcome"]
             committed = {
                 batch_ids[attempt] for attempt in outcomes if outcomes[attempt] == ACKNOWLEDGED
             }
-            if committed & {batch_ids[attempt] for attempt in batch_ids.keys() - outcomes.keys()}:
+            running = batch_ids.keys() - outcomes.keys()
+            if committed & {batch_ids[attempt] for attempt in running}:
+                return
+            latest = time.monotonic() - _PARTIAL_SEND_SECONDS
+            if not has_tasks and any(begun_at[attempt] < latest for attempt in running):
                 return
             time.sleep(0.1)
 

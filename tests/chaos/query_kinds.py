@@ -22,6 +22,8 @@ BAD_PARTITIONS = {7: -1, 57: TOPIC_PARTITIONS}
 
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 FORMAT, FOREACH_BATCH = "format", "foreach-batch"
+#: foreach_batch with ``send.from=driver``
+FROM_DRIVER = "from-driver"
 
 # A task waits for metadata or room, then for acknowledgements.
 _BLOCK_SECONDS, _CLOSE_SECONDS = 15, 15
@@ -53,6 +55,16 @@ class QueryKind:
         """Or one per Spark partition."""
         return self.guarantee == EXACTLY_ONCE or self.api == FORMAT
 
+    @property
+    def has_tasks(self) -> bool:
+        """Or the driver sends all rows of a micro-batch."""
+        return self.api != FROM_DRIVER
+
+    @property
+    def has_layouts(self) -> bool:
+        """Whether it matters how many Spark partitions a micro-batch has."""
+        return self.guarantee == EXACTLY_ONCE and self.has_tasks
+
     def options(self, bootstrap_servers: str, partitions: int, folder: Path) -> dict[str, str]:
         """``partitions``: of Spark. ``folder``: of the run, for the reports of micro-batches."""
         options = {
@@ -70,10 +82,13 @@ class QueryKind:
         if self.guarantee == EXACTLY_ONCE:
             options |= {
                 "delivery.guarantee": EXACTLY_ONCE,
-                "exactly.once.partitions": str(partitions),
                 "transactional.id.prefix": self.topic,
                 "kafka.transaction.timeout.ms": str(int(1000 * TRANSACTION_TIMEOUT_SECONDS)),
             }
+        if self.has_layouts:
+            options["exactly.once.partitions"] = str(partitions)
+        if not self.has_tasks:
+            options["send.from"] = "driver"
         if self.dead_letter_topic is not None:
             options |= {
                 "on.record.error": "dead-letter",
@@ -85,14 +100,20 @@ class QueryKind:
 QUERY_KINDS = tuple(
     QueryKind(api, guarantee)
     for guarantee in (AT_LEAST_ONCE, EXACTLY_ONCE)
-    for api in (FORMAT, FOREACH_BATCH)
+    for api in (FORMAT, FOREACH_BATCH, FROM_DRIVER)
 )
+#: those whose rows are sent by Python workers
+KINDS_WITH_TASKS = tuple(kind for kind in QUERY_KINDS if kind.has_tasks)
+KINDS_WITH_LAYOUTS = tuple(kind for kind in QUERY_KINDS if kind.has_layouts)
 
 TOPICS = [topic for kind in QUERY_KINDS for topic in (kind.topic, kind.dead_letter_topic) if topic]
 
 
 def transactional_id(topic: str, spark_partition: int) -> str:
-    """Also the name of the consumer group that is the partition's ledger."""
+    """Also the name of the consumer group that is the partition's ledger.
+
+    Of a stream without tasks, there is only that of 0.
+    """
     return f"{topic}.{spark_partition}"
 
 

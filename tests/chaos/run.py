@@ -28,7 +28,7 @@ from fault_schedule import TRANSACTION_TIMEOUT_SECONDS, Fault, schedule
 from faults import Effect, Injector
 from hung_attempts import HungAttempts
 from invariants import Check
-from producer_epochs import ProducerEpochs
+from producer_epochs import ProducerEpochs, WrittenIn
 from query_kinds import (
     ATTEMPT_SECONDS,
     BAD_PARTITIONS,
@@ -186,6 +186,7 @@ def _judge(
             (injector.ended_at, stopped_at),
             brokers,
             ProducerEpochs(folder, kind.topic),
+            ProducerEpochs(folder, f"{kind.dead_letter_topic}"),
             evidence.spark_partition_of_key(folder),
         )
         for kind in QUERY_KINDS
@@ -264,6 +265,7 @@ def _checks(
     without_faults: tuple[float, float],
     brokers: ThreeBrokers,
     producer_epochs: ProducerEpochs,
+    dead_letter_epochs: ProducerEpochs,
     spark_partition_of_key: dict[int, list[int]],
 ) -> list[Check]:
     begun = max((attempt.batch for attempt in attempts), default=-1) + 1
@@ -297,16 +299,27 @@ def _checks(
     ledger = _ledger(brokers, kind.topic)
     layouts = invariants.layouts(attempts, ledger)
     marked = brokers.committed_offset(marker_group(kind.topic), kind.topic)
+    if kind.has_layouts:
+        checks += [
+            invariants.micro_batches_have_one_layout(layouts),
+            invariants.rejected_micro_batches_are_completed(
+                failures, attempts, committed, uncommitted
+            ),
+        ]
+    else:
+        checks.append(
+            invariants.micro_batches_are_transactions(
+                committed, ROWS_PER_BATCH, _written_in(producer_epochs, dead_letter_epochs)
+            )
+        )
     return [
         *checks,
         invariants.no_row_twice(concurrent),
         invariants.no_row_twice(committed),
         invariants.no_aborted_row(concurrent, committed, uncommitted),
-        invariants.micro_batches_have_one_layout(layouts),
         invariants.ledger_matches_records(
             committed, ledger, layouts, spark_partition_of_key, ROWS_PER_BATCH
         ),
-        invariants.rejected_micro_batches_are_completed(failures, attempts, committed, uncommitted),
         invariants.sentinel_is_last_completed(marked and marked[0], completed),
     ]
 
@@ -317,6 +330,19 @@ def _stream_reading(kind: QueryKind, readings: dict[str, Reading]) -> Reading:
         return readings[kind.topic]
     dead_letters = readings[kind.dead_letter_topic]
     return evidence.joined(readings[kind.topic], dead_letters, TOPIC_PARTITIONS)
+
+
+def _written_in(
+    records: ProducerEpochs, dead_letters: ProducerEpochs
+) -> Callable[[int, int], WrittenIn]:
+    """Of the places of a joined Reading."""
+
+    def written_in(partition: int, offset: int) -> WrittenIn:
+        if partition < TOPIC_PARTITIONS:
+            return records.transaction_of(partition, offset)
+        return dead_letters.transaction_of(partition - TOPIC_PARTITIONS, offset)
+
+    return written_in
 
 
 def _ledger(brokers: ThreeBrokers, topic: str) -> dict[int, Entry]:

@@ -48,7 +48,9 @@ class StreamProcess:
         """Returns before the streams run."""
         self.starts += 1
         (self._folder / f"streams-{self.starts - _KEPT_LOGS}.log").unlink(missing_ok=True)
-        python_path = [str(_HERE / "worker"), str(_HERE)]
+        # Last, what this process has: its package may not be the one that is installed.
+        inherited = filter(None, [os.environ.get("PYTHONPATH")])
+        python_path = [str(_HERE / "worker"), str(_HERE), *inherited]
         environment = {
             "CHAOS_FOLDER": str(self._folder),
             "CHAOS_MUTANT": self._mutant,

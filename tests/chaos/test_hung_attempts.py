@@ -30,8 +30,8 @@ def log(folder, attempt, seconds_ago, pid, **what):
         attempts.write(json.dumps(line) + "\n")
 
 
-def begin(folder, attempt, seconds_ago, pid):
-    log(folder, attempt, seconds_ago, pid, topic="t", batch=7, partition=1)
+def begin(folder, attempt, seconds_ago, pid, topic="t"):
+    log(folder, attempt, seconds_ago, pid, topic=topic, batch=7, partition=1)
 
 
 def test_an_attempt_that_hangs_is_found_and_killed(tmp_path, worker):
@@ -54,6 +54,15 @@ def test_a_later_attempt_of_the_process_ends_the_former(tmp_path, worker):
     begin(tmp_path, "b", 0, worker.pid)
     hung.look()
     assert hung.sentences == []
+
+
+def test_another_stream_of_the_process_does_not_end_an_attempt(tmp_path, worker):
+    hung = HungAttempts(tmp_path, seconds=1)
+    begin(tmp_path, "a", 0, worker.pid)
+    begin(tmp_path, "b", 0, worker.pid, topic="other")
+    time.sleep(1)
+    hung.look()
+    assert hung.sentences[0].startswith("t micro-batch 7")
 
 
 def test_a_younger_process_with_the_same_number_is_left_alone(tmp_path, worker):

@@ -22,7 +22,7 @@ from evidence import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from producer_epochs import ProducerEpoch
+from producer_epochs import ProducerEpoch, WrittenIn
 
 ROWS, KEYS, PARTITIONS, BATCHES = 12, 4, 3, 5
 #: by the number of Spark partitions
@@ -133,6 +133,40 @@ def test_a_doubled_row_is_explained_by_a_new_epoch_of_its_producer_alone(row):
     assert check(ProducerEpoch(7, 0), ProducerEpoch(7, 0)).violations
     twice_in_one = reading([*range(again), row, row])
     assert check(ProducerEpoch(7, 0), ProducerEpoch(7, 1), twice_in_one).violations
+
+
+def whole(rows, written_in=None):
+    """``written_in``: by default, one transaction for each micro-batch."""
+
+    def transaction_of(_, offset):
+        return WrittenIn(ProducerEpoch(7, rows.row[offset] // ROWS), 0)
+
+    return invariants.micro_batches_are_transactions(rows, ROWS, written_in or transaction_of)
+
+
+@given(ANY_ROW)
+def test_a_micro_batch_from_the_driver_of_which_a_row_is_not_there_is_found(row):
+    assert holds(whole(GOOD))
+    assert holds(whole(reading(range(ROWS * (BATCHES - 1)))))
+    without = reading([other for other in range(ROWS * BATCHES) if other != row])
+    violation = f"1 are not: micro-batch {row // ROWS} has {ROWS - 1} rows"
+    assert whole(without).violations == (violation,)
+
+
+@given(st.integers(1, ROWS - 1))
+def test_a_micro_batch_from_the_driver_in_two_transactions_is_found(first_of_second):
+    def check(epoch, ends):
+        def written_in(_, offset):
+            if GOOD.row[offset] < first_of_second:
+                return WrittenIn(ProducerEpoch(7, 0), 0)
+            return WrittenIn(ProducerEpoch(7, epoch), ends)
+
+        return whole(GOOD, written_in)
+
+    assert holds(check(0, 0))
+    violation = "1 are not: micro-batch 0 has several transactions"
+    assert check(1, 0).violations == (violation,)
+    assert check(0, 1).violations == (violation,)
 
 
 def test_rows_that_brokers_accepted_although_they_rejected_those_before_do_not_count():

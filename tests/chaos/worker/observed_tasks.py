@@ -1,4 +1,5 @@
-"""In the streams' Python workers: logs every attempt, marks its records, and kills it if asked to.
+"""Logs every attempt, marks its records, and kills it if asked to: in the streams' Python workers,
+and in the driver for those streams whose rows it sends.
 
 ``CHAOS_FOLDER``: the run's folder, with the log of attempts and the requests to kill.
 """
@@ -10,8 +11,10 @@ import os
 import signal
 import socket
 import stat
+import threading
 import time
 import uuid
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -28,12 +31,15 @@ _SENDING_SECONDS = 0.5
 _MAX_FILES = 1024
 
 
-class _Running:
-    """The attempt that this process makes: one at a time."""
+class _Running(threading.local):
+    """The attempt that this thread makes: one at a time."""
 
     name = ""
-    #: what it left behind when it failed
+    #: what a task left behind when it failed
     report = None
+
+
+_running = _Running()
 
 
 def install(task) -> None:
@@ -46,20 +52,9 @@ def install(task) -> None:
     write_partition = task.write_partition
 
     def attempt(batches, options, serializer=None):
-        _observe_reports_and_records()
-        name = _begin(options)
-        try:
-            report = write_partition(batches, options, serializer)
-        except BaseException as error:
-            _append(
-                name,
-                outcome=type(error).__name__,
-                code=getattr(error, "code", ""),
-                report=_report_values(_Running.report),
-            )
-            raise
-        _append(name, outcome="acknowledged", report=_report_values(report))
-        return report
+        with _attempt(options, lambda: _running.report):
+            _running.report = write_partition(batches, options, serializer)
+        return _running.report
 
     def observed(batches, options, serializer=None):
         delay = _request("zombie", options.topic)
@@ -68,10 +63,37 @@ def install(task) -> None:
             _start_zombie(float(delay), lambda: attempt(batches, options, serializer))
         report = attempt(_and_die(batches, options.topic), options, serializer)
         if _request("kill-after", options.topic) is not None:
-            os.kill(os.getpid(), signal.SIGKILL)
+            _die()
         return report
 
     task.write_partition = observed
+    write = task.RowWriter.write
+
+    def observed_write(writer, batches, *check_end):
+        if TaskContext.get() is not None:
+            return write(writer, batches, *check_end)
+        options = writer._options
+        with _attempt(options, lambda: writer.report):
+            write(writer, _and_die(batches, options.topic), *check_end)
+        if _request("kill-after", options.topic) is not None:
+            _die()
+        return None
+
+    task.RowWriter.write = observed_write
+
+
+@contextmanager
+def _attempt(options, report):
+    """Logs the attempt that runs within; ``report``: of what it has done when it has ended."""
+    _observe_reports_and_records()
+    name = _begin(options)
+    try:
+        yield
+    except BaseException as error:
+        outcome, code = type(error).__name__, getattr(error, "code", "")
+        _append(name, outcome=outcome, code=code, report=_report_values(report()))
+        raise
+    _append(name, outcome="acknowledged", report=_report_values(report()))
 
 
 @cache
@@ -91,7 +113,7 @@ def _observe_reports_and_records() -> None:
     write_failed_task = report_folder.write_failed_task
 
     def observed_write(report, folder, batch_id):
-        _Running.report = report
+        _running.report = report
         write_failed_task(report, folder, batch_id)
 
     report_folder.write_failed_task = observed_write
@@ -103,7 +125,7 @@ def _marked(records):
     buffer = values.buffer.copy()
     begins = values.addresses - np.uint64(values.buffer.ctypes.data)
     ends = begins.astype(np.int64) + values.lengths
-    name = np.frombuffer(_Running.name.encode(), dtype=np.uint8)
+    name = np.frombuffer(_running.name.encode(), dtype=np.uint8)
     buffer[ends[:, None] + np.arange(-_ATTEMPT_DIGITS, 0)] = name
     moved = replace(values, addresses=begins + np.uint64(buffer.ctypes.data), buffer=buffer)
     return replace(records, values=moved, arrow_batch=(records.arrow_batch, buffer))
@@ -165,11 +187,19 @@ def _and_die(batches, topic):
     yield from batches
     if _request("kill-before", topic) is not None:
         time.sleep(_SENDING_SECONDS)  # until rows are in the topic, though the task does not know
-        os.kill(os.getpid(), signal.SIGKILL)
+        _die()
+
+
+def _die():
+    if TaskContext.get() is None:
+        # The driver, with its Java, which is in its process group.
+        (_FOLDER / "driver-killed").touch()
+        os.killpg(0, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _request(what: str, topic: str) -> str | None:
-    """The text of a request, which one worker takes, or None."""
+    """The text of a request, which one process takes, or None."""
     path = _FOLDER / f"{what}-{topic}"
     try:
         text = path.read_text()
@@ -180,22 +210,24 @@ def _request(what: str, topic: str) -> str | None:
 
 
 def _begin(options) -> str:
-    _Running.name, _Running.report = uuid.uuid4().hex[:_ATTEMPT_DIGITS], None
+    _running.name, _running.report = uuid.uuid4().hex[:_ATTEMPT_DIGITS], None
     from spark_kafka_sink.config.option_table import BATCH_ID
+    from spark_kafka_sink.config.producer_options import FROM_DRIVER
 
     context = TaskContext.get()
     batch = options.values[BATCH_ID]
     if batch is None:
         batch = int(context.getLocalProperty("streaming.sql.batchId"))
+    partitions = 0 if options.exactly_once is None else options.exactly_once.partitions
     _append(
-        _Running.name,
+        _running.name,
         topic=options.topic,
-        run=context.getLocalProperty("spark.jobGroup.id"),
+        run="" if context is None else context.getLocalProperty("spark.jobGroup.id"),
         batch=batch,
-        partition=context.partitionId(),
-        partitions=0 if options.exactly_once is None else options.exactly_once.partitions,
+        partition=0 if context is None else context.partitionId(),
+        partitions=1 if partitions == FROM_DRIVER else partitions,
     )
-    return _Running.name
+    return _running.name
 
 
 def _report_values(report):

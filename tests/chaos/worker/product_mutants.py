@@ -1,4 +1,4 @@
-"""Ways to break the product in the streams' workers, by name; ``CHAOS_MUTANT`` chooses one.
+"""Ways to break the product in the streams' processes, by name; ``CHAOS_MUTANT`` chooses one.
 
 Each is what a sink may do wrong. The product itself has no code for this.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 _RACE_SECONDS = 5.0
+_COMMIT_SECONDS = 15.0
 
 
 def drops_a_row(task) -> None:
@@ -92,7 +93,67 @@ def does_not_claim(task) -> None:
     Ledger.decide = decide_wrongly
 
 
-MUTANTS: dict[str, Callable[[object], None]] = {
+def driver_skips_the_ledger(task) -> None:
+    """Exactly-once from the driver: what was committed before is written again."""
+    from spark_kafka_sink.transactions.ledger import Decision, Ledger
+
+    decide = Ledger.decide
+    Ledger.decide = lambda ledger, task: (
+        Decision.SEND if _is_from_driver(task) else decide(ledger, task)
+    )
+
+
+def driver_believes_a_cached_entry(task) -> None:
+    """Exactly-once from the driver: what it began to send is taken for committed."""
+    from spark_kafka_sink.transactions.ledger import Decision, Ledger
+
+    decide = Ledger.decide
+    begun: set[int] = set()
+
+    def decide_wrongly(ledger, task):
+        if not _is_from_driver(task):
+            return decide(ledger, task)
+        if task.batch_id in begun:
+            return Decision.VERIFY
+        decision = decide(ledger, task)
+        if decision is Decision.SEND:
+            begun.add(task.batch_id)
+        return decision
+
+    Ledger.decide = decide_wrongly
+
+
+def driver_commits_before_the_end(task) -> None:
+    """Exactly-once from the driver: the first rows are committed before the others are sent."""
+    from spark_kafka_sink.deadline import Deadline
+    from spark_kafka_sink.transactions.offset_calls import BrokerWait
+    from spark_kafka_sink.transactions.partition import PartitionTransaction
+
+    send = PartitionTransaction.send
+
+    def send_wrongly(sender, records):
+        send(sender, records)
+        if _is_from_driver(sender._task) and not hasattr(sender, "has_committed"):
+            sender.has_committed = True
+            transaction = sender._transaction
+            transaction.flush(_COMMIT_SECONDS)
+            transaction.commit(BrokerWait(Deadline(_COMMIT_SECONDS), "", "committing too early"))
+            transaction.begin()
+
+    PartitionTransaction.send = send_wrongly
+
+
+#: those of streams that are sent from the driver alone
+DRIVER_MUTANTS: dict[str, Callable[[object], None]] = {
+    mutant.__name__: mutant
+    for mutant in (
+        driver_skips_the_ledger,
+        driver_believes_a_cached_entry,
+        driver_commits_before_the_end,
+    )
+}
+
+MUTANTS: dict[str, Callable[[object], None]] = DRIVER_MUTANTS | {
     mutant.__name__: mutant
     for mutant in (
         drops_a_row,
@@ -105,6 +166,12 @@ MUTANTS: dict[str, Callable[[object], None]] = {
         does_not_claim,
     )
 }
+
+
+def _is_from_driver(task) -> bool:
+    from spark_kafka_sink.config.producer_options import FROM_DRIVER
+
+    return task.partitions == FROM_DRIVER
 
 
 def _change_first_batch(task, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
