@@ -30,7 +30,7 @@ SECONDS ?= 90
 SEED ?=
 
 # In the order of `make bench`; docs/benchmark/README.md says what each one answers.
-BENCHES := $(addprefix bench-,throughput distant-brokers many-partitions single-process cold-import small-micro-batches memory tuning copied-settings \
+BENCHES := $(addprefix bench-,throughput distant-brokers many-partitions single-process cold-import small-micro-batches from-driver memory tuning copied-settings \
   first-micro-batch fresh-session many-topics dead-letters report-cost exactly-once registry)
 WANTED_BENCHES = $(if $(filter bench,$(MAKECMDGOALS)),$(BENCHES),$(filter bench-%,$(MAKECMDGOALS)))
 BEGUN_AT := $(shell date +%s)

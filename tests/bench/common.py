@@ -32,6 +32,8 @@ SPARKS_OWN, OURS = "Spark's own sink", "this sink"
 LAUNCHED = "this sink, kafka-nb-python"
 FOREACH_BATCH = "foreach_batch"
 FOREACH_BATCH_LAUNCHED = "foreach_batch, kafka-nb-python"
+FROM_DRIVER = "foreach_batch, from the driver"
+FROM_DRIVER_EXACTLY_ONCE = "from the driver, exactly-once"
 WARMED = "this sink after warm_up, kafka-nb-python"
 FLOOR = "Python sink that drops all"
 # Starts Spark's Python workers; installed beside this Python.
@@ -49,6 +51,15 @@ FORMATS = {
     LAUNCHED: "kafka-nb",
     WARMED: "kafka-nb",
     FLOOR: "drop",
+}
+
+
+#: what the ways to use foreach_batch add to the options
+FOREACH_BATCH_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    FOREACH_BATCH: EMPTY,
+    FOREACH_BATCH_LAUNCHED: EMPTY,
+    FROM_DRIVER: {"send.from": "driver"},
+    FROM_DRIVER_EXACTLY_ONCE: {"send.from": "driver", "delivery.guarantee": "exactly-once"},
 }
 
 
@@ -110,8 +121,8 @@ def direct_to_peer(
     writer: DataStreamWriter, peer: str, options: Mapping[str, str]
 ) -> DataStreamWriter:
     """The writer of a stream, directed to the peer."""
-    if peer in (FOREACH_BATCH, FOREACH_BATCH_LAUNCHED):
-        return writer.foreachBatch(foreach_batch(options))
+    if peer in FOREACH_BATCH_OPTIONS:
+        return writer.foreachBatch(foreach_batch({**options, **FOREACH_BATCH_OPTIONS[peer]}))
     return writer.format(FORMATS[peer]).options(**options)
 
 

@@ -22,6 +22,7 @@ from common import (
     FLOOR,
     FOREACH_BATCH,
     FOREACH_BATCH_LAUNCHED,
+    FROM_DRIVER,
     LAUNCHED,
     OURS,
     SPARKS_OWN,
@@ -40,7 +41,16 @@ from common import (
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
-PEERS = (SPARKS_OWN, OURS, LAUNCHED, FOREACH_BATCH, FOREACH_BATCH_LAUNCHED, WARMED, FLOOR)
+PEERS = (
+    SPARKS_OWN,
+    OURS,
+    LAUNCHED,
+    FOREACH_BATCH,
+    FOREACH_BATCH_LAUNCHED,
+    FROM_DRIVER,
+    WARMED,
+    FLOOR,
+)
 ROWS, MICRO_BATCHES = 1000, 5
 COLOURS = {SPARKS_OWN: "tab:orange", FLOOR: "tab:gray"}
 
