@@ -290,7 +290,7 @@ def stop(query, seconds):
     assert query.exception() is None
 
 
-@pytest.mark.parametrize(("guarantee", "seconds"), [("at-least-once", 4), ("exactly-once", 10)])
+@pytest.mark.parametrize(("guarantee", "seconds"), [("at-least-once", 8), ("exactly-once", 14)])
 def test_a_query_that_waits_for_a_suspended_broker_is_stopped(
     spark, kafka, target, tmp_path, uncaught, guarantee, seconds
 ):
@@ -327,7 +327,7 @@ def test_a_query_whose_rows_are_computed_is_stopped(spark, target, tmp_path, unc
     query = start(slow, target.sink(options), tmp_path)
     wait_until(lambda: spark.sparkContext.statusTracker().getActiveJobsIds())
     time.sleep(1)
-    stop(query, 4)
+    stop(query, 8)
     wait_until(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds(), 10)
     assert uncaught == []
     assert target.values() == []
@@ -350,7 +350,7 @@ def test_a_query_is_stopped_while_spark_begins_to_compute_rows(spark, target, tm
         query = start(slow, write, tmp_path / f"{number}")
         assert has_begun.wait(30)
         time.sleep(0.03 * number)
-        stop(query, 4)
+        stop(query, 8)
     assert uncaught == []
     assert target.values() == []
 
