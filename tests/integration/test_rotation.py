@@ -198,7 +198,9 @@ def test_brokers_with_a_certificate_of_another_authority_end_the_query_until_the
         write_pem(trustme.CA().issue_cert("127.0.0.1"), mutual_tls.certificate)
         mutual_tls.restart(1)
         error = stream.error(lambda: stream.write("rejected"))
-        assert error.startswith(("DeadlineExceeded: ", "AuthenticationFailed: "))
+        # Which one depends on what a task knows of the topic, and on when a connection is rejected.
+        names = ("AuthenticationFailed: ", "DeadlineExceeded: ", "MetadataTimeout: ")
+        assert error.startswith(names)
         assert "certificate" in error
     finally:
         mutual_tls.certificate.write_text(own)
