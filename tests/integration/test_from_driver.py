@@ -22,8 +22,14 @@ from spark_kafka_sink import (
     patch_pyspark,
     unpatch_pyspark,
 )
-from spark_kafka_sink.errors import BrokerUnavailable, InvalidRecord, LedgerAhead
+from spark_kafka_sink.errors import (
+    BrokerUnavailable,
+    InvalidRecord,
+    LedgerAhead,
+    MicroBatchTooLarge,
+)
 from spark_kafka_sink.producer.cache import process_cache
+from spark_kafka_sink.spark import private_api
 
 SPARK_SECONDS = 20.0  # for what Spark itself does around a micro-batch, on a very busy machine
 SLEEP = "reflect('java.lang.Thread', 'sleep', 100L)"
@@ -277,6 +283,24 @@ def test_too_many_rows_say_what_to_do(spark, target, tmp_path, guarantee):
         assert len(values) == 100
     run(words.writeStream.foreachBatch(target.sink(options)), tmp_path)
     assert Counter(target.values()[len(values) :]) == {"b": 101}
+
+
+def test_spark_passes_at_most_one_row_more_than_a_micro_batch_may_have(spark, target, monkeypatch):
+    """In each Spark partition: the others would fill the driver's memory before they count."""
+    passed = []
+
+    class Watched(private_api.FrameRows):
+        def __iter__(self):
+            for batch in super().__iter__():
+                passed.append(batch.num_rows)
+                yield batch
+
+    monkeypatch.setattr(private_api, "FrameRows", Watched)
+    with pytest.raises(MicroBatchTooLarge):
+        target.sink(driver_max_rows="10")(
+            spark.range(0, 5000, 1, 2).selectExpr("string(id) value"), None
+        )
+    assert passed[0] == 11
 
 
 # --- stops ----------------------------------------------------------------------------------------

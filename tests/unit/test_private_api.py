@@ -5,17 +5,22 @@ import importlib.util
 import os
 import select
 import socket
+import struct
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import types
 from spark_worker import connected, run_as_worker
 
 from spark_kafka_sink.errors import InvalidOption, RowsIncomplete
+from spark_kafka_sink.spark import private_api
 from spark_kafka_sink.spark.private_api import (
+    FrameRows,
     check_worker,
     column_types,
     error_condition,
@@ -27,6 +32,8 @@ from spark_kafka_sink.spark.private_api import (
     stream_writer,
 )
 
+#: of a stream of Arrow batches
+END = b"\xff\xff\xff\xff" + bytes(4)
 BATCHES = [pa.record_batch({"value": [str(n)]}) for n in range(3)]
 
 
@@ -38,8 +45,7 @@ def read(rows):
 def send(sparks_end, batches, *, mark):
     """As Spark sends rows, with or without the marker of their end."""
     messages = [BATCHES[0].schema.serialize(), *(batch.serialize() for batch in batches)]
-    marker = b"\xff\xff\xff\xff" + bytes(4) if mark else b""
-    sparks_end.sendall(b"".join(message.to_pybytes() for message in messages) + marker)
+    sparks_end.sendall(b"".join(m.to_pybytes() for m in messages) + (END if mark else b""))
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -245,3 +251,69 @@ def test_a_connection_without_the_session_is_better_than_none():
 def test_another_py4j_is_left_as_it_is():
     keep_active(session_of(object()))
     keep_active(session_of(None))
+
+
+# --- a frame's rows on the driver -----------------------------------------------------------------
+
+
+@pytest.fixture
+def rows_from_java(monkeypatch):
+    """FrameRows of a connection on which Java sends batches and then these bytes, and closes it.
+
+    ``error``: raised by the call that waits for the end of Spark's job.
+    """
+
+    def make(after, batches=BATCHES, error=None):
+        def get_result():
+            if error is not None:
+                raise error
+
+        ours, javas = socket.socketpair()
+        messages = [BATCHES[0].schema.serialize(), *(batch.serialize() for batch in batches)]
+        javas.sendall(b"".join(message.to_pybytes() for message in messages) + after)
+        javas.close()
+        monkeypatch.setattr(SparkContext, "_gateway", object())  # PySpark wants to see one
+        monkeypatch.setattr(private_api, "_local_socket", lambda _: (ours.makefile("rb"), ours))
+        context = SimpleNamespace(
+            addJobTag=lambda _: None, removeJobTag=lambda _: None, cancelJobsWithTag=lambda _: None
+        )
+        session = SimpleNamespace(_jsparkSession=None, sparkContext=context)
+        answer = (1, "secret", SimpleNamespace(getResult=get_result))
+        java_frame = SimpleNamespace(collectAsArrowToPython=lambda: answer)
+        return FrameRows(SimpleNamespace(sparkSession=session, _jdf=java_frame))
+
+    return make
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_rows_of_a_frame_end_with_how_many_batches_there_were(rows_from_java, number):
+    order = struct.pack(f">{number + 1}i", number, *range(number))
+    rows = rows_from_java(END + order, BATCHES[:number])
+    assert list(rows) == BATCHES[:number]
+    rows.check_end()
+
+
+@pytest.mark.parametrize(
+    "after",
+    [b"", END, END + b"\0\0\0", END + struct.pack(">i", 2), END + struct.pack(">i", 4)],
+    ids=["cut", "no number", "half a number", "a batch too many", "a batch lost"],
+)
+def test_rows_of_a_frame_that_end_otherwise_are_not_all(rows_from_java, after):
+    rows = rows_from_java(after)
+    assert list(rows) == BATCHES
+    with pytest.raises(ConnectionError, match="has not passed all rows"):
+        rows.check_end()
+
+
+def test_an_error_that_java_writes_behind_the_rows_is_raised(rows_from_java):
+    text = b"a row cannot be computed"
+    rows = rows_from_java(END + struct.pack(">2i", -1, len(text)) + text)
+    with pytest.raises(PySparkException, match="a row cannot be computed"):
+        list(rows)
+
+
+def test_java_may_end_the_rows_as_if_they_were_complete_and_then_name_an_error(rows_from_java):
+    rows = rows_from_java(END + struct.pack(">4i", 3, 0, 1, 2), error=RuntimeError("out of disk"))
+    assert list(rows) == BATCHES
+    with pytest.raises(RuntimeError, match="out of disk"):
+        rows.check_end()
