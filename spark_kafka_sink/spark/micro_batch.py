@@ -40,10 +40,11 @@ _IDLE_SECONDS = ("spark.sql.execution.pyspark.udf.idleTimeoutSeconds", _IDLE_TIM
 def warn_of_session(spark: SparkSession, options: SinkOptions | None = None) -> None:
     """Issue a UserWarning, at our caller's caller, for each of the ``session_problems``.
 
-    What sessions have by default is only logged.
+    With ``send.from=driver`` they are only logged: Spark's own defaults are such a problem.
     """
+    is_logged = options is not None and options.is_sent_from_driver
     for problem, remedy in session_problems(spark, options):
-        if problem.startswith(_MAX_RESULT_SIZE):
+        if is_logged:
             _log.warning("%s. %s", problem, remedy)
         else:
             warnings.warn(f"{problem}. {remedy}", stacklevel=3)

@@ -1,11 +1,13 @@
-"""A function of foreach_batch that is not called for every micro-batch, with exactly-once."""
+"""What foreach_batch's function knows of the micro-batches before, and of the session."""
 
 from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.errors import LedgerLost
+from spark_kafka_sink.spark import micro_batch
 from spark_kafka_sink.spark.foreach_batch import MicroBatches
 
 
@@ -49,3 +51,30 @@ def test_another_run_of_the_query_may_begin_anywhere():
     sequence.complete(7)
     with pytest.raises(LedgerLost, match="micro-batch 8"):
         sequence.begin("b", 9)
+
+
+def test_the_first_micro_batch_of_each_run_may_have_been_committed_before():
+    sequence = MicroBatches(ExactlyOnceOptions(2, "p", "t", 0, 60_000))
+    first = []
+    for run, batch_id in [("a", 6), ("a", 7), ("b", 7), ("b", 8), ("a", 8)]:
+        first.append(sequence.begin(run, batch_id))
+        sequence.complete(batch_id)
+    assert first == [True, False, True, False, True]
+
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("result_bytes", "is_too_large"),
+    [(256 * MIB, False), (256 * MIB + 1, True), (1024 * MIB, True), (1, False), (0, True)],
+)
+def test_spark_may_pass_the_driver_a_quarter_of_its_heap(monkeypatch, result_bytes, is_too_large):
+    monkeypatch.setattr(micro_batch, "heap_bytes", lambda _: 1024 * MIB)
+    monkeypatch.setattr(micro_batch, "max_result_bytes", lambda _: result_bytes)
+    options = parse({"kafka.bootstrap.servers": "host:9092", "send.from": "driver"})
+    problems = micro_batch.session_problems(None, options)
+    assert bool(problems) is is_too_large
+    if problems:
+        remedy = "Set spark.driver.maxResultSize=256m, or raise spark.driver.memory"
+        assert problems[0][1] == remedy
