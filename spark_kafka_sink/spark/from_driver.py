@@ -166,7 +166,7 @@ class _RowQueue:
         self._is_aborted = False
         #: how many have come
         self.batches = 0
-        #: the sender has asked for the first rows, or has ended
+        #: set when the sender asks for its first rows, or ends
         self.are_needed = Event()
 
     def put(self, batch: pa.RecordBatch) -> None:

@@ -29,7 +29,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import IO, TYPE_CHECKING, Any
@@ -426,9 +426,12 @@ def is_interrupted(spark: SparkSession) -> bool:
 
 def heap_bytes(spark: SparkSession) -> int | None:
     """The memory of the driver's Java process; None under Spark Connect."""
-    if not is_classic(spark):
-        return None
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+    return _java_heap_bytes() if is_classic(spark) else None
+
+
+@cache  # a process has one Java process, and every name in the call is a question to it
+def _java_heap_bytes() -> int:
+    jvm: Any = pyspark.SparkContext._jvm  # noqa: SLF001
     return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
 
 
@@ -479,9 +482,9 @@ class FrameRows:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Also ends when Spark fails: then call ``check_end``. It may raise Spark's error, too."""
-        return self._of_connect() if self._server is None else self._of_java()
+        return self._rows_of_connect() if self._server is None else self._rows_of_java()
 
-    def _of_connect(self) -> Iterator[pa.RecordBatch]:
+    def _rows_of_connect(self) -> Iterator[pa.RecordBatch]:
         frame: Any = self._frame
         client = frame.sparkSession.client
         plan = frame._plan  # noqa: SLF001
@@ -489,7 +492,7 @@ class FrameRows:
             if hasattr(part, "to_batches"):  # the first one is the schema
                 yield from part.to_batches()
 
-    def _of_java(self) -> Iterator[pa.RecordBatch]:
+    def _rows_of_java(self) -> Iterator[pa.RecordBatch]:
         """As PySpark's ArrowCollectSerializer reads them, but each when it arrives."""
         import pyarrow as pa
         from pyspark.errors import PySparkException
