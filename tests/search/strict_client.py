@@ -318,7 +318,7 @@ class StrictClient:
         """
         known = self.topics[place[0]].known_partitions
         is_gone = known is not None and place[1] >= known
-        while is_gone and self._in_flight[place] and self._random.random() < 0.3:
+        while is_gone and self._in_flight[place] and self._random.random() < 0.5:
             self._lose(place, ErrorCode.UNKNOWN_PARTITION)
         self._again[place].extendleft(reversed(self._in_flight.pop(place)))
         if is_gone:
