@@ -1,4 +1,7 @@
-"""[driver] ``python -m spark_kafka_sink``: a doctor, reports, a local Kafka and registry."""
+"""[driver] The command ``kafka-nb``, or ``python -m spark_kafka_sink``.
+
+A doctor, reports, a local Kafka and a local schema registry.
+"""
 
 from __future__ import annotations
 
@@ -86,8 +89,9 @@ def _local_server(choice: argparse.Namespace, start: Callable[[DetachedServer], 
 
 
 def _parser() -> argparse.ArgumentParser:
+    is_module = Path(sys.argv[0]).name == Path(__file__).name
     parser = argparse.ArgumentParser(
-        prog="python -m spark_kafka_sink",
+        prog="python -m spark_kafka_sink" if is_module else "kafka-nb",
         description="Checks a job before it runs, shows what a stream did, and runs a local Kafka "
         "and a local schema registry.",
     )

@@ -142,18 +142,21 @@ def commands(text: str) -> Iterator[list[str]]:
 
 def check_python(words: list[str]) -> None:
     if words[:2] == ["-m", "spark_kafka_sink"]:
-        choice = spark_kafka_sink_command._parser().parse_args(words[2:])
-        if getattr(choice, "options", None):
-            words = [(name, text.replace(VARIABLE, SERVER)) for name, text in choice.options]
-            read_options(dict(words))
-        if getattr(choice, "config", None):
-            check_file(str(choice.config))
+        check_kafka_nb(words[2:])
     elif words[:2] == ["-m", "pip"]:
         check_pip(words[2:])
     elif words[0] == "-c":
         subprocess.run([sys.executable, *words], timeout=170, check=True)
     else:
         check_application(words)
+
+
+def check_kafka_nb(words: list[str]) -> None:
+    choice = spark_kafka_sink_command._parser().parse_args(words)
+    if getattr(choice, "options", None):
+        read_options({name: text.replace(VARIABLE, SERVER) for name, text in choice.options})
+    if getattr(choice, "config", None):
+        check_file(str(choice.config))
 
 
 def check_application(words: list[str]) -> None:
@@ -222,6 +225,7 @@ def check_nothing(_: list[str]) -> None:
 CHECKS: Mapping[str, Callable[[list[str]], object]] = {
     "command": check_look_up,
     "export": check_nothing,
+    "kafka-nb": check_kafka_nb,
     "kafka-topics.sh": new_topic,
     "make": check_make,
     "pip": check_pip,

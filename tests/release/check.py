@@ -110,10 +110,8 @@ def check_description(wheel: Path) -> None:
 
 def check_wheel_contents(wheel: Path) -> None:
     """Everything of the package's folder and the command; no tests."""
-    meant = {
-        f"{NAME}.dist-info/{name}"
-        for name in ("METADATA", "RECORD", "WHEEL", "licenses/LICENSE", "top_level.txt")
-    }
+    metadata = "METADATA RECORD WHEEL entry_points.txt licenses/LICENSE top_level.txt".split()
+    meant = {f"{NAME}.dist-info/{name}" for name in metadata}
     for name in tracked():
         folder, _, rest = name.partition("/")
         if folder == "bin":
@@ -166,6 +164,7 @@ def check_installation(wheel: Path, scratch: Path) -> None:
         version = run([binaries / command, "-c", program], scratch).strip()
         if version != VERSION:
             raise SystemExit(f"{command} imports version {version}, not {VERSION}")
+    run([binaries / "kafka-nb", "doctor", "--help"], scratch)
 
 
 def check_quick_start(scratch: Path) -> None:
