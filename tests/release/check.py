@@ -110,8 +110,8 @@ def check_description(wheel: Path) -> None:
 
 def check_wheel_contents(wheel: Path) -> None:
     """Everything of the package's folder and the command; no tests."""
-    metadata = "METADATA RECORD WHEEL entry_points.txt licenses/LICENSE top_level.txt".split()
-    meant = {f"{NAME}.dist-info/{name}" for name in metadata}
+    metadata = ["METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt"]
+    meant = {f"{NAME}.dist-info/{name}" for name in [*metadata, "licenses/LICENSE"]}
     for name in tracked():
         folder, _, rest = name.partition("/")
         if folder == "bin":
@@ -171,7 +171,7 @@ def check_quick_start(scratch: Path) -> None:
     """README's program, as it stands there, with a real Kafka."""
     page = MarkdownIt().parse((ROOT / "README.md").read_text(encoding="utf-8"))
     programs = [token.content for token in page if token.type == "fence" and token.info == "python"]
-    (program,) = (program for program in programs if "import " in program)
+    (program,) = (program for program in programs if "SparkSession" in program)
     (scratch / "program.py").write_text(program, encoding="utf-8")
     (scratch / "tmp").mkdir()
     binaries = scratch / "environment" / "bin"

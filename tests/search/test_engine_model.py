@@ -319,7 +319,9 @@ class Programs(RuleBasedStateMachine):
     @precondition(lambda self: self.faults in ("topics change", "all"))
     @rule(
         topic=st.sampled_from(TOPICS),
-        change=st.sampled_from(["grow", "shrink", "shrink", "delete", "restore", "elect", "forbid"]),
+        change=st.sampled_from(
+            ["grow", "shrink", "shrink", "delete", "restore", "elect", "forbid"]
+        ),
         is_noticed=st.booleans(),
     )
     def change_topic(self, topic, change, is_noticed):
