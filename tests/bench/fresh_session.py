@@ -4,7 +4,8 @@ Every figure comes from a session in its own process; rounds are interleaved. A 
 1,000 rows of a text file. The first is timed from ``start()`` to its end, which includes whatever a
 way does in ``start()`` itself; the later ones by Spark's ``triggerExecution``. The start of the
 session is not included. ``warm_up`` and ``load()`` of the source, which come before ``start()``,
-have columns of their own. Argument: rounds (default 5).
+have columns of their own. So has the memory of all processes (PSS) after the last micro-batch.
+Argument: rounds (default 5).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
 from common import (
     FLOOR,
     FOREACH_BATCH,
@@ -67,12 +69,13 @@ def main() -> None:
             *(spread([run[name] for run in done]) for name in names),
             spread([run["source_seconds"] for run in done]),
             spread([run["warm_up_seconds"] for run in done]) if peer == WARMED else "-",
+            spread([run["memory_mib"] for run in done], ".0f"),
         )
         for peer, done in figures.items()
     ]
     head = ("", "start() to the end of the first micro-batch, s", "Second, s", "Later (median), s")
-    before = ("load() before, s", "warm_up before, s")
-    write_table("fresh_session", table((*head, *before), rows))
+    others = ("load() before, s", "warm_up before, s", "All processes, MiB")
+    write_table("fresh_session", table((*head, *others), rows))
     plot(figures)
 
 
@@ -102,9 +105,17 @@ def one_session(peer: str, servers: str) -> None:
         "later_seconds": statistics.median(seconds[2:]),
         "source_seconds": source_seconds,
         "warm_up_seconds": warm_up_seconds,
+        "memory_mib": memory_mib(),
     }
     spark.stop()
     print(json.dumps(result))
+
+
+def memory_mib() -> float:
+    """Of this process, Spark's Java process and its Python workers."""
+    here = psutil.Process()
+    processes = [here, *here.children(recursive=True)]
+    return sum(process.memory_full_info().pss for process in processes) / 2**20
 
 
 def plot(figures: dict[str, list[dict[str, Any]]]) -> None:
