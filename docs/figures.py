@@ -26,6 +26,9 @@ END = "<!-- /written -->"
 #: an option or setting, perhaps with a value
 _SETTING = re.compile(r"(?<![\w.])\.?[a-z]+((\.[a-zA-Z*_]+)+(=[\w-]+)?|=[a-z]+)")
 
+#: an error's name, also in a report or a log
+_NAME = re.compile(r"`\w+`")
+
 _COUNT = {"type": "integer", "minimum": 0}
 _BY_NAME = {"type": "object", "additionalProperties": _COUNT}
 _SCHEMAS: dict[Kind, dict[str, Any]] = {
@@ -139,7 +142,8 @@ def _times() -> Iterator[str]:
 
 def _advice() -> Iterator[str]:
     yield from ("| You see | Because | Do |", "|---|---|---|")
-    for advice in Advice:
+    # An error that has only a sentence ends with its meaning and remedy.
+    for advice in filter(lambda advice: _NAME.match(advice.sign), Advice):
         row = f"| {advice.sign} | {advice.meaning}. | {advice.remedy}. |".split("`")
         row[::2] = [_SETTING.sub(r"`\g<0>`", text) for text in row[::2]]  # the others are code
         yield "`".join(row)
