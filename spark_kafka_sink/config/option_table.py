@@ -238,10 +238,8 @@ PREFLIGHT = Option(
     true_or_false,
     default="true",
     meaning="Before the first task, the driver checks that a broker answers and accepts the login, "
-    "and that `topic` and `dead.letter.topic` exist or may be created, and may be written to. If "
-    "topic metadata takes longer than 0.25 s, the tasks check the topics instead. If the brokers "
-    "refuse connections, the first micro-batch fails after 3 s; a later one waits as long as for "
-    "metadata. With `exactly-once`, the brokers' version is checked even with `false`.",
+    "and that `topic` and `dead.letter.topic` exist or may be created, and may be written to. "
+    "Set `false` if only the executors reach the brokers.",
 )
 PRODUCER_CACHE_TIMEOUT = Option(
     "producer.cache.timeout",
@@ -367,9 +365,7 @@ SCHEMA_REGISTRY_TIMEOUT_MS = Option(
     minimum=1,
     maximum=_MAX_INT,
     only_with=Feature.REGISTRY,
-    meaning="How long one answer of the registry may take, with all attempts. The driver asks "
-    "before the first task, and a task for all new topics of an Arrow batch, 16 at a time; after "
-    "the first failure it asks no more, and keeps the answers.",
+    meaning="How long one answer of the registry may take, with all attempts.",
 )
 REGISTRY_SETTINGS = Option(
     "schema.registry.*",
@@ -387,8 +383,7 @@ REPORT_PATH: Option[str | None] = Option(
     meaning="A folder in which the driver writes a report of every micro-batch, as lines of JSON: "
     "an absolute path on its machine, or a URI that pyarrow supports, such as "
     "`s3://bucket/reports`, without credentials. One folder per query. The oldest reports are "
-    "deleted after 128 MiB, or where files cannot be appended to, as in an object store, after "
-    "about 10,000 micro-batches.",
+    "deleted after 128 MiB, or in an object store after about 10,000 micro-batches.",
 )
 INCLUDE_HEADERS: Option[bool | None] = Option(
     "includeHeaders",
