@@ -26,8 +26,8 @@ END = "<!-- /written -->"
 #: an option or setting, perhaps with a value
 _SETTING = re.compile(r"(?<![\w.])\.?[a-z]+((\.[a-zA-Z*_]+)+(=[\w-]+)?|=[a-z]+)")
 
-#: an error's name, also in a report or a log
-_NAME = re.compile(r"`\w+`")
+#: an error's name in reports, metrics and logs
+_NAME = re.compile(r"`_?[A-Z][A-Z_]+`")
 
 _COUNT = {"type": "integer", "minimum": 0}
 _BY_NAME = {"type": "object", "additionalProperties": _COUNT}
@@ -142,7 +142,7 @@ def _times() -> Iterator[str]:
 
 def _advice() -> Iterator[str]:
     yield from ("| You see | Because | Do |", "|---|---|---|")
-    # An error that has only a sentence ends with its meaning and remedy.
+    # Errors without such a name end with their meaning and remedy.
     for advice in filter(lambda advice: _NAME.match(advice.sign), Advice):
         row = f"| {advice.sign} | {advice.meaning}. | {advice.remedy}. |".split("`")
         row[::2] = [_SETTING.sub(r"`\g<0>`", text) for text in row[::2]]  # the others are code

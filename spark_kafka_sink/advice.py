@@ -225,7 +225,7 @@ class Advice(Enum):
         "The brokers are slow or down, have too few replicas in sync, or advertise addresses that "
         "executors do not reach",
         f"{_CHECK_BROKERS}; raise close.timeout.ms if they are only slow",
-        "`DeadlineExceeded`, `did not acknowledge all records`",
+        "`did not acknowledge all records` (`DeadlineExceeded`)",
     )
     ANSWERS_ARE_LATE = (
         "The brokers did not answer within kafka.request.timeout.ms (by default 11 s here), so "
@@ -262,7 +262,7 @@ class Advice(Enum):
         "Check that kafka.bootstrap.servers is right and reachable from the driver, and that "
         "kafka.security.protocol matches the listener. If only the executors can reach the "
         "brokers, skip this check: preflight=false",
-        "`BrokerUnavailable`",
+        "`no broker answered at`",
     )
     SETTINGS_REJECTED = (
         "A kafka.* option, or a file that it names, is not usable",
@@ -310,7 +310,7 @@ class Advice(Enum):
         "kafka.security.protocol",
         "Correct the user name, password or mechanism (kafka.sasl.*), or kafka.security.protocol "
         "if the listener requires another one",
-        "`AuthenticationFailed`, `reject the login`",
+        "`reject the login`",
     )
     NO_TOKEN = (
         "The token endpoint did not give a token",
@@ -384,7 +384,7 @@ class Advice(Enum):
         "The listener uses another protocol, or the certificates do not fit",
         "Check that kafka.security.protocol matches the listener (PLAINTEXT, SSL, SASL_PLAINTEXT "
         "or SASL_SSL), and that the port is Kafka's; or correct kafka.ssl.*",
-        "`AuthenticationFailed`, `no TLS connection to`",
+        "`no TLS connection to`",
     )
     OPENSSL_CONFIGURATION = (
         "The configuration of OpenSSL on this machine, often for FIPS, leaves the client no cipher "
@@ -539,7 +539,7 @@ class Advice(Enum):
         "before, so it ended the transaction instead of sending a dead letter",
         "Remove the cause, or filter such records in Spark; with DescribeConfigs on the topic, the "
         "sink knows its limits of size and timestamp, and whether it is compacted",
-        "`TransactionFailed`, `instead of sending a dead letter`",
+        "`instead of sending a dead letter` (`TransactionFailed`)",
     )
     INVALID_TRANSACTION_TIMEOUT = (
         "Exactly-once: kafka.transaction.timeout.ms is more than the brokers allow "
