@@ -64,30 +64,19 @@ def foreach_batch(
     AuthenticationFailed or TopicUnavailable before any row moves; errors of tasks arrive in Spark's
     exceptions, as with the format.
 
-    With ``delivery.guarantee=exactly-once`` and no ``exactly.once.partitions``, it repartitions
-    every micro-batch by ``key``, or by all columns of the record where there is no ``key``, into
-    ``spark.sql.shuffle.partitions`` as it was when the query first started.
-
-    With ``send.from=driver``, the process that runs the function sends the rows, and Spark's tasks
-    only compute them; a micro-batch with too many raises MicroBatchTooLarge. The call connects the
-    producer and fetches the metadata of ``topic``, in the background. With exactly-once, the
-    function then also writes batches outside of a stream: once for each id, and ids must grow.
+    docs/foreach_batch.md says what ``send.from=driver`` changes, and docs/exactly-once.md what
+    ``delivery.guarantee=exactly-once`` does.
 
     After every micro-batch, also one that failed, its report is logged (logger
     ``spark_kafka_sink``, level INFO) and given to ``on_report``, in the process that runs the
     function: yours, or under Spark Connect a Python worker of the server. If ``on_report`` raises,
-    the query fails, like with any error in a function for foreachBatch. The micro-batch is in Kafka
-    then, and a restarted at-least-once query sends it again; so catch errors that are not worth
-    that. An error after a failed micro-batch is only logged. If tasks failed, the report covers
-    only these, and only with the option ``report.path``: Spark drops the reports of the others.
+    the query fails, although the micro-batch is in Kafka, and a restarted at-least-once query sends
+    it again. If tasks failed, the report covers only these, and only with the option
+    ``report.path``: Spark drops the reports of the others.
 
-    A UserWarning names options that are ignored, or weaken the delivery. The first micro-batch
-    issues one if the session has ``spark.speculation``, if it kills Python workers that wait for
-    brokers (``spark.python.worker.killOnIdleTimeout``), or if a column that is not written may be
-    meant to be: ``timestamp`` without ``timestamp.column``, or one with a name like that of a
-    missing one, such as ``keys``.
-    Spark's ``mapInArrow``, which runs the tasks, requires pandas in that process. It is imported
-    here, so that the first micro-batch does not have to; raises LibraryUnavailable.
+    A UserWarning names options that are ignored, or weaken the delivery, and columns that are not
+    written although they may be meant to be. Spark's ``mapInArrow``, which runs the tasks, requires
+    pandas in that process; without it, raises LibraryUnavailable.
     """
     with importing("pandas", extra="spark"):
         require_minimum_pandas_version()

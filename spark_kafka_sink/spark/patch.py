@@ -35,12 +35,10 @@ def patch_pyspark() -> None:
     mode appends, a stream in update mode uses ``foreach_batch``, and so does every write with
     ``send.from=driver`` or before Spark 4.0. Sinks that a declarative pipeline defines after the
     call go to this sink, too. Other formats, tables and all reading stay as they are.
-    ``mode("overwrite")`` and ``mode("ignore")`` raise UnsupportedSaveMode, as Spark's own sink
-    refuses them.
+    ``mode("overwrite")`` and ``mode("ignore")`` raise UnsupportedSaveMode.
 
     Call it before a program creates its writers; calling it twice is harmless. Under Spark Connect,
-    functions for foreachBatch run in a process of the server, which is patched too. Imports Spark
-    Connect's client if its packages are installed.
+    functions for foreachBatch run in a process of the server, which is patched too.
     """
     with _lock:
         if _originals:

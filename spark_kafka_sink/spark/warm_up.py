@@ -59,18 +59,14 @@ def warm_up(
     Before Spark 4.0, through ``foreach_batch``, which starts one kind of Python worker.
 
     Starts what the first micro-batch of a session would wait for: Spark's four kinds of Python
-    worker with their imports, a producer in each worker that may run a task, its connections, and
-    the metadata of the option ``topic``, if the driver sees that it exists: a producer's request
-    could create it. Under Spark Connect it does not check, and omits the topic.
+    worker, a producer in each worker that may run a task, its connections, and the metadata of the
+    option ``topic`` if it exists, but not under Spark Connect.
 
     Pass the ``options`` of the query that follows, so that it finds its producers. Spark stops
     workers that are idle for a minute, and executors that start later are cold.
 
     May run in its own thread while the source is being prepared. If something goes wrong it does
-    not raise; the result and the log say what.
-
-    Issues a UserWarning if the session has ``spark.speculation``, or kills Python workers that wait
-    for brokers (``spark.python.worker.killOnIdleTimeout``).
+    not raise; the result and the log say what. Issues the same warnings as ``register``.
     """
     started = time.monotonic()
     deadline = Deadline(timeout_seconds)
