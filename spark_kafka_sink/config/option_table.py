@@ -99,8 +99,7 @@ METADATA_MAX_AGE_MS = Option(
     minimum=1,
     maximum=_MAX_INT,
     meaning="The age at which a topic's metadata is fetched again, for instance to find new "
-    "partitions; also its limits, such as `max.message.bytes`, with `on.record.error=dead-letter` "
-    "or once brokers have rejected a batch.",
+    "partitions; also its limits, such as `max.message.bytes`.",
 )
 METADATA_EVICT_MS = Option(
     "kafka.metadata.evict.ms",
@@ -145,9 +144,8 @@ ON_RECORD_ERROR = Option(
     "on.record.error",
     one_of("fail", "dead-letter"),
     default="fail",
-    meaning="What to do with a record that is rejected because of its own content (topic, key, "
-    "partition, timestamp, headers or size): `fail` the task, or send a `dead-letter`. "
-    "Unavailable brokers always fail the task.",
+    meaning="What to do with a record that is rejected because of its own content: `fail` the "
+    "task, or send a [`dead-letter`](dead_letters.md).",
 )
 DEAD_LETTER_TOPIC: Option[str | None] = Option(
     "dead.letter.topic",
@@ -155,15 +153,14 @@ DEAD_LETTER_TOPIC: Option[str | None] = Option(
     default=None,
     if_absent="none: required for `on.record.error=dead-letter`",
     meaning="Topic for dead letters: the rejected records, with headers `kafka-nb.*` that give the "
-    "reason. They are acknowledged before the task succeeds.",
+    "reason.",
 )
 DELIVERY_GUARANTEE = Option(
     "delivery.guarantee",
     one_of("at-least-once", "exactly-once"),
     default="at-least-once",
-    meaning="`exactly-once` writes every micro-batch of a streaming query in transactions, one per "
-    "Spark partition, and skips what an earlier attempt has committed: see "
-    "[exactly-once](exactly-once.md).",
+    meaning="`exactly-once` writes every micro-batch of a streaming query in transactions, and "
+    "skips what an earlier attempt has committed: see [exactly-once](exactly-once.md).",
 )
 SEND_FROM = Option(
     "send.from",
@@ -180,7 +177,7 @@ DRIVER_MAX_ROWS = Option(
     minimum=1,
     maximum=2**33 - 2,  # Spark numbers the rows of a partition with 33 bits
     meaning="With `send.from=driver`: how many rows a micro-batch may have; one with more fails. "
-    "They have to fit into the memory of the driver, as Arrow data in Java and in Python.",
+    "They have to fit into the memory of the driver.",
 )
 EXACTLY_ONCE_PARTITIONS: Option[int | None] = Option(
     "exactly.once.partitions",
@@ -209,8 +206,8 @@ EXACTLY_ONCE_LEDGER_TOPIC: Option[str | None] = Option(
     default=None,
     if_absent="the option `topic`; required without it",
     only_with=Feature.EXACTLY_ONCE,
-    meaning="An existing topic. The ledger's consumer groups commit offsets for its partition 0, "
-    "and nothing is written to it. The user needs Read on it.",
+    meaning="An existing topic, to which nothing is written: the ledger's consumer groups commit "
+    "offsets for its partition 0. The user needs Read on it.",
 )
 EXACTLY_ONCE_FIRST_BATCH = Option(
     "exactly.once.first.batch",
@@ -220,8 +217,7 @@ EXACTLY_ONCE_FIRST_BATCH = Option(
     maximum=2**63 - 1,
     only_with=Feature.EXACTLY_ONCE,
     meaning="Id of the micro-batch with which the ledger begins. Set it once, to the id that "
-    "`LedgerLost` names, to switch an existing query to exactly-once; it has no effect on later "
-    "micro-batches.",
+    "`LedgerLost` names, to switch an existing query to exactly-once.",
 )
 TRANSACTION_TIMEOUT_MS = Option(
     "kafka.transaction.timeout.ms",
