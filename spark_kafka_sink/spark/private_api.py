@@ -450,9 +450,12 @@ def awaits_lost_results(spark: SparkSession) -> bool:
     if not is_classic(spark):
         return False
     context: Any = spark.sparkContext
-    executors = context._jsc.sc().statusTracker().getExecutorInfos()  # noqa: SLF001
-    if any(executor.numRunningTasks() for executor in executors):
-        return False
+    # To the status tracker, a task runs until its result is handled; to the scheduler, it has
+    # ended before that.
+    counts = context._jsc.sc().taskScheduler().runningTasksByExecutors().valuesIterator()  # noqa: SLF001
+    while counts.hasNext():
+        if counts.next():
+            return False
     tracker = context.statusTracker()
     stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
     return any(stage is not None and stage.numActiveTasks for stage in stages)

@@ -401,7 +401,8 @@ class Ledger:
             was = f"a part of this micro-batch was committed with {number} partitions"
             former = f"its former repartition and exactly.once.partitions={number}"
             if task.partitions == FROM_DRIVER:
-                former = f"send.from=executors, {former}"
+                # Of foreach_batch, which repartitions by itself without the option.
+                former = f"send.from=executors, {former}, if it had them"
         return PartitionsChanged(
             f"{task}: {was}, but now {is_now}; {known}. Start the query as it was then, with "
             f"{former}, and change it when this micro-batch is complete"

@@ -117,7 +117,9 @@ def _advised(run: Run, variant: Variant) -> tuple[int, int] | None:
             return FROM_DRIVER, 1
         executors = "send.from=executors, " if task.is_driver else ""
         assert f"as it was then, with {executors}its former repartition and" in text
-        number = int(re.findall(r"exactly\.once\.partitions=(\d+), and change", text)[0])
+        number = int(
+            re.findall(r"exactly\.once\.partitions=(\d+)(?:, if it had them)?, and change", text)[0]
+        )
         former = {e[2] for e in kafka.entries if e is not None and e[0] == task.batch_id}
         return number, former.pop()
     return None

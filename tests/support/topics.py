@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -183,6 +183,10 @@ class Topics:
 
     def read(self, *topics: str) -> list[Record]:
         """All records from the first to the last offset, by topic, partition and offset."""
+        return self._read(topics, IsolationLevel.READ_UNCOMMITTED)
+
+    def _read(self, topics: Iterable[str], level: IsolationLevel) -> list[Record]:
+        """Those before the last offset of that level."""
         deadline = Deadline(self._patience_seconds)
         with self._consumer() as consumer:
             partitions = [
@@ -190,7 +194,7 @@ class Topics:
                 for topic in topics
                 for number in self._metadata(topic, deadline).partitions
             ]
-            ends = self._ends(partitions, IsolationLevel.READ_UNCOMMITTED, deadline)
+            ends = self._ends(partitions, level, deadline)
             consumer.assign(partitions)
             return sorted(_consume(consumer, ends, deadline))
 
@@ -201,6 +205,10 @@ class Topics:
             assert not deadline.expired, f"a transaction is still open: {offsets}"
             time.sleep(0.02)  # there is no event when it ends
         return [record.value for record in self.read(topic)]
+
+    def read_stable(self, topic: str) -> list[bytes | None]:
+        """The values that a read_committed consumer sees now, which may wait at an open one."""
+        return [record.value for record in self._read([topic], IsolationLevel.READ_COMMITTED)]
 
     def ends(self, topic: str) -> tuple[dict[int, int], dict[int, int]]:
         """By partition: the last stable offsets, and the high watermarks."""

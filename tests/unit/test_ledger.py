@@ -378,7 +378,8 @@ def test_a_driver_in_the_middle_of_the_executors_micro_batch_is_told_to_go_back(
     )
     assert said.endswith(
         "Start the query as it was then, with send.from=executors, its former repartition and "
-        f"exactly.once.partitions={number}, and change it when this micro-batch is complete"
+        f"exactly.once.partitions={number}, if it had them, and change it when this micro-batch "
+        "is complete"
     )
 
 
