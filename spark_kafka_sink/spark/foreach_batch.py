@@ -20,6 +20,7 @@ from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.driver.options import read_options
 from spark_kafka_sink.driver.preflight import check
 from spark_kafka_sink.errors import (
+    InvalidOption,
     InvalidSchema,
     KafkaSinkError,
     LedgerLost,
@@ -167,8 +168,15 @@ def _is_batch(options: SinkOptions, query_id: str | None) -> bool:
 def _check_tasks(batch: DataFrame, options: SinkOptions) -> None:
     """Raise InvalidSchema, or InvalidOption, if no task could write the batch."""
     check_schema(batch.schema, options.topic, options.serialized_columns, options.timestamp_column)
-    if options.exactly_once is not None and not options.is_sent_from_driver:
+    if options.exactly_once is None:
+        return
+    if not options.is_sent_from_driver:
         private_api.check_worker()
+    elif not private_api.pins_threads(batch.sparkSession):
+        raise InvalidOption(
+            "delivery.guarantee=exactly-once with send.from=driver needs to know the query that "
+            "runs, and with PYSPARK_PIN_THREAD=false PySpark does not know it: remove that variable"
+        )
 
 
 @dataclass

@@ -213,6 +213,16 @@ def is_remote() -> bool:
     return bool(is_remote())
 
 
+def pins_threads(spark: SparkSession) -> bool:
+    """Whether each thread of Python has one in Java, as it has without PYSPARK_PIN_THREAD=false.
+
+    Java's thread knows the query that runs in it, and whether that was stopped.
+    """
+    from py4j.clientserver import ClientServer
+
+    return not is_classic(spark) or isinstance(spark.sparkContext._gateway, ClientServer)  # noqa: SLF001
+
+
 def running_run(spark: SparkSession) -> str | None:
     """A name of the query's run, from one start to its end; None under Spark Connect.
 
