@@ -331,6 +331,8 @@ def test_a_query_that_waits_for_a_suspended_broker_is_stopped(
                 pass
             assert done
             stop(query, seconds)
+            # It could disturb the next run.
+            wait_until(lambda: "sender" not in {x.name for x in threading.enumerate()}, 10)
     finally:
         query.stop()
     assert uncaught == []
