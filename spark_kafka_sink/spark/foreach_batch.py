@@ -19,7 +19,15 @@ from spark_kafka_sink.config.options import SinkOptions, check_batch_id
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.driver.options import read_options
 from spark_kafka_sink.driver.preflight import check
-from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError, LedgerLost, headline, own_error
+from spark_kafka_sink.errors import (
+    InvalidOption,
+    InvalidSchema,
+    KafkaSinkError,
+    LedgerLost,
+    ReplayDiffers,
+    headline,
+    own_error,
+)
 from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.records.column_table import sql_name
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
@@ -110,6 +118,7 @@ def foreach_batch(
             named = _add_prefix(
                 parsed.replace_value(table.BATCH_ID, batch_id), query_id, is_batch=is_batch
             )
+            _check_first_call(named, sequence.run, batch_id)
         except KafkaSinkError as error:
             raise error.with_traceback(None) from headline(error)
         batch = _select_used(
@@ -122,6 +131,7 @@ def foreach_batch(
             if batch_id is not None:
                 write_batch_marker(writer.options, None, batch_id, writer.partitions)
                 sequence.complete(batch_id)
+                _remember_call(named, sequence.run, batch_id)
         except Exception as error:
             reports.publish_failed(replace(writer.report, batch_id=batch_id))
             if isinstance(error, KafkaSinkError):
@@ -147,8 +157,15 @@ def _is_batch(options: SinkOptions, query_id: str | None) -> bool:
 def _check_tasks(batch: DataFrame, options: SinkOptions) -> None:
     """Raise InvalidSchema, or InvalidOption, if no task could write the batch."""
     check_schema(batch.schema, options.topic, options.serialized_columns, options.timestamp_column)
-    if options.exactly_once is not None and not options.is_sent_from_driver:
+    if options.exactly_once is None:
+        return
+    if not options.is_sent_from_driver:
         private_api.check_worker()
+    elif not private_api.pins_threads(batch.sparkSession):
+        raise InvalidOption(
+            "delivery.guarantee=exactly-once with send.from=driver needs to know the query that "
+            "runs, and with PYSPARK_PIN_THREAD=false PySpark does not know it: remove that variable"
+        )
 
 
 @dataclass
@@ -185,6 +202,40 @@ class MicroBatches:
 
     def complete(self, batch_id: int) -> None:
         self.latest = batch_id
+
+
+# The micro-batch that was written last, with the run of its query, to each ledger of the driver.
+# Of the process, because two functions may have the same ledger.
+_written: dict[tuple[str, ...], tuple[str | None, int]] = {}
+
+
+def _driver_ledger(options: SinkOptions) -> tuple[str, ...] | None:
+    """The name of a query's ledger with ``send.from=driver``; None: it has none."""
+    settings = options.exactly_once
+    if settings is None or settings.is_batch or not options.is_sent_from_driver:
+        return None
+    return options.producer.client["bootstrap.servers"], str(settings.prefix), settings.ledger_topic
+
+
+def _check_first_call(options: SinkOptions, run: str | None, batch_id: int | None) -> None:
+    """Raise ReplayDiffers if an earlier call has written the micro-batch in the query's same run.
+
+    This one would send nothing, and nobody would notice: the driver does not compare rows.
+    """
+    ledger = _driver_ledger(options)
+    if ledger is not None and _written.get(ledger) == (run, batch_id):
+        _, prefix, _ = ledger
+        raise ReplayDiffers(
+            f"micro-batch {batch_id}: an earlier call of foreach_batch's function has written it "
+            f"with transactional.id.prefix={prefix}. Give each call in one micro-batch a function "
+            "with a transactional.id.prefix of its own, or pass all rows in one call (union)"
+        )
+
+
+def _remember_call(options: SinkOptions, run: str | None, batch_id: int) -> None:
+    ledger = _driver_ledger(options)
+    if ledger is not None:
+        _written[ledger] = run, batch_id
 
 
 @dataclass(frozen=True)

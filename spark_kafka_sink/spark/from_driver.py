@@ -16,8 +16,6 @@ from queue import SimpleQueue
 from threading import Event
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import FROM_DRIVER
@@ -100,10 +98,11 @@ class DriverSend:
     def _read_until_sent(self, sending: Future[None]) -> None:
         """Read all rows, and wait until they are sent; stops reading when sending fails."""
         spark = self._frame.sparkSession
-        number = F.monotonically_increasing_id().bitwiseAND(_ROW_NUMBER)
-        # In each Spark partition, at most one row more than the micro-batch may have. Spark's job
+        # In each Spark partition, at most one row more than the micro-batch may have. In SQL, since
+        # PySpark's functions depend on the kind of session that the environment names. Spark's job
         # belongs to the query of the thread that begins it.
-        rows = private_api.FrameRows(self._frame.where(number <= self._max_rows))
+        number = f"(monotonically_increasing_id() & {_ROW_NUMBER})"
+        rows = private_api.FrameRows(self._frame.where(f"{number} <= {self._max_rows}"))
         try:
             # Asked here, because each thread that calls Java costs a connection.
             reading = start_call(self._read, "reader", rows, private_api.heap_bytes(spark))

@@ -13,7 +13,12 @@ from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import KafkaSinkError, headline
 from spark_kafka_sink.report.delivery_report import DeliveryReport
-from spark_kafka_sink.spark.private_api import column_types, heap_bytes, max_result_bytes
+from spark_kafka_sink.spark.private_api import (
+    column_types,
+    heap_bytes,
+    max_result_bytes,
+    pins_threads,
+)
 from spark_kafka_sink.spark.schema_check import columns_serialized_twice, unused_columns
 
 if TYPE_CHECKING:
@@ -59,7 +64,7 @@ def session_problems(
     """
     try:
         if options is not None and options.is_sent_from_driver:
-            problems = [_result_size(spark)]
+            problems = [_result_size(spark), _threads(spark)]
         else:
             problems = [_speculation(spark), _idle_timeout(spark, options)]
     except PySparkException:
@@ -91,6 +96,16 @@ def _result_size(spark: SparkSession) -> tuple[str, str] | None:
         "send.from=driver, a large micro-batch may exhaust that before Spark refuses it"
     )
     return problem, f"Set {_MAX_RESULT_SIZE}={most >> 20}m, or raise spark.driver.memory"
+
+
+def _threads(spark: SparkSession) -> tuple[str, str] | None:
+    if pins_threads(spark):
+        return None
+    problem = (
+        "PYSPARK_PIN_THREAD is false: with send.from=driver, query.stop() waits for the end of the "
+        "micro-batch, also while brokers do not answer"
+    )
+    return problem, "Remove that variable"
 
 
 def _idle_timeout(spark: SparkSession, options: SinkOptions | None) -> tuple[str, str] | None:

@@ -200,10 +200,10 @@ def running_query_id(context: SparkContext | TaskContext) -> str | None:
 def is_in_query(query_id: str | None) -> bool:
     """Whether a function for foreachBatch runs in a query, whose id only classic Spark passes.
 
-    Under Spark Connect, it then runs in a worker of the server.
+    Under Spark Connect, it then runs in a worker of the server, and Spark passes that the address
+    of the server in this variable.
     """
-    worker = "pyspark.sql.connect.streaming.worker.foreach_batch_worker"
-    return query_id is not None or worker in sys.modules
+    return query_id is not None or "SPARK_CONNECT_LOCAL_URL" in os.environ
 
 
 def is_remote() -> bool:
@@ -211,6 +211,16 @@ def is_remote() -> bool:
     from pyspark.sql.utils import is_remote
 
     return bool(is_remote())
+
+
+def pins_threads(spark: SparkSession) -> bool:
+    """Whether each thread of Python has one in Java, as it has without PYSPARK_PIN_THREAD=false.
+
+    Java's thread knows the query that runs in it, and whether that was stopped.
+    """
+    from py4j.clientserver import ClientServer
+
+    return not is_classic(spark) or isinstance(spark.sparkContext._gateway, ClientServer)  # noqa: SLF001
 
 
 def running_run(spark: SparkSession) -> str | None:
@@ -473,8 +483,9 @@ class FrameRows:
         self._frame = frame
         self._server: Any = None
         self._has_ended = False
+        self._tag = f"kafka-nb-{uuid.uuid4()}"
         if is_classic(frame.sparkSession):
-            context, self._tag = frame.sparkSession.sparkContext, f"kafka-nb-{uuid.uuid4()}"
+            context = frame.sparkSession.sparkContext
             java_frame: Any = frame._jdf  # noqa: SLF001
             context.addJobTag(self._tag)
             try:
@@ -491,9 +502,18 @@ class FrameRows:
         frame: Any = self._frame
         client = frame.sparkSession.client
         plan = frame._plan  # noqa: SLF001
-        for part in client.to_table_as_iterator(plan.to_proto(client), plan.observations):
-            if hasattr(part, "to_batches"):  # the first one is the schema
-                yield from part.to_batches()
+        observations = [plan.observations] if has_data_sources() else []  # since Spark 4.0
+        client.add_tag(self._tag)  # for what this thread begins
+        try:
+            for part in client.to_table_as_iterator(plan.to_proto(client), *observations):
+                if hasattr(part, "to_batches"):  # the first one is the schema
+                    yield from part.to_batches()
+        except Exception:
+            self._has_ended = True
+            raise
+        finally:
+            client.remove_tag(self._tag)
+        self._has_ended = True
 
     def _rows_of_java(self) -> Iterator[pa.RecordBatch]:
         """As PySpark's ArrowCollectSerializer reads them, but each when it arrives."""
@@ -542,7 +562,11 @@ class FrameRows:
 
     def stop(self) -> None:
         """Let Spark compute no more rows, and the iteration fail, unless it has ended."""
-        if self._server is None or self._has_ended:
+        if self._has_ended:
+            return
+        if self._server is None:
+            with suppress(Exception):  # the error that ends the micro-batch says more
+                self._frame.sparkSession.interruptTag(self._tag)
             return
         self._frame.sparkSession.sparkContext.cancelJobsWithTag(self._tag)
         # Spark may just be about to begin the job.

@@ -68,6 +68,7 @@ class RowWriter:
         self._started = time.monotonic()
         self._waited = Counter[Wait]()
         self._sender: Sender | None = None
+        self._is_woken = False
 
     def write(
         self, batches: Iterable[pa.RecordBatch], check_end: Callable[[], None] = lambda: None
@@ -82,7 +83,8 @@ class RowWriter:
         raises; InterruptedError after ``wakeup``.
         """
         options, seconds = self._options, self._options.values[table.CLOSE_TIMEOUT_MS] / 1000
-        with explaining_memory_errors(), _sender(options, self._origin) as sender:
+        beginning = _sender(options, self._origin, lambda: self._is_woken)
+        with explaining_memory_errors(), beginning as sender:
             self._sender = sender
             if sender.needs_rows:
                 rows = _timed(batches, self._waited)
@@ -92,6 +94,7 @@ class RowWriter:
 
     def wakeup(self) -> None:
         """Make ``write``, in another thread, raise InterruptedError if it waits for brokers."""
+        self._is_woken = True
         if self._sender is not None:
             self._sender.wakeup()
 
@@ -182,15 +185,20 @@ def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator
         yield batch
 
 
-def _sender(options: SinkOptions, origin: Origin) -> AbstractContextManager[Sender]:
-    """The sender of the rows: a producer that outlives the task, or a transaction of this task."""
+def _sender(
+    options: SinkOptions, origin: Origin, is_woken: Callable[[], bool]
+) -> AbstractContextManager[Sender]:
+    """The sender of the rows: a producer that outlives the task, or a transaction of this task.
+
+    ``is_woken``: ends the transaction's wait for earlier ones and the ledger.
+    """
     if options.exactly_once is None:
         from spark_kafka_sink.producer.cache import process_cache
 
         return process_cache().borrow(options, origin)
     from spark_kafka_sink.transactions.partition import exactly_once
 
-    return exactly_once(options, options.exactly_once, origin)
+    return exactly_once(options, options.exactly_once, origin, is_woken)
 
 
 def _origin(options: SinkOptions) -> Origin:

@@ -365,16 +365,18 @@ class Ledger:
         committed = (
             "committed" if task.partitions == FROM_DRIVER else "that this partition committed"
         )
+        kind = "batch" if task.is_batch else "micro-batch"
         known = (
-            f"in the ledger {prefix}, the latest complete micro-batch is {_batch_id(marker)}, "
+            f"in the ledger {prefix}, the latest complete {kind} is {_batch_id(marker)}, "
             f"and the latest one {committed} is {_batch_id(entry)}"
         )
         new_ledger = f"a new transactional.id.prefix and exactly.once.first.batch={task.batch_id}"
         if decision is Decision.FAIL_AHEAD and task.is_batch:
             return LedgerAhead(
                 f"{task}: {known}. A later batch was written, or begun, before: pass ids that "
-                "grow, such as the time for which a run is scheduled, or choose another "
-                "transactional.id.prefix"
+                "grow, such as the time for which a run is scheduled. For a backfill, or runs in "
+                "any order, give each run a transactional.id.prefix of its own, such as "
+                f"{prefix}-{task.batch_id}: what was written with this one is written again then"
             )
         if decision is Decision.FAIL_AHEAD:
             return LedgerAhead(

@@ -56,13 +56,21 @@ _REJECTED: Mapping[int, Advice] = {
 }
 
 
+def never() -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class BrokerWait:
-    """A wait for the brokers: its deadline, the option that sets it, and its purpose."""
+    """A wait for the brokers: its deadline, the option that sets it, and its purpose.
+
+    ``is_woken``: whether nobody needs the answer any more.
+    """
 
     deadline: Deadline
     option: str
     purpose: str
+    is_woken: Callable[[], bool] = never
 
     def capped(self, seconds: float) -> BrokerWait:
         """The same wait with a shorter deadline."""
@@ -83,6 +91,10 @@ class BrokerWait:
 
     def is_over(self, code: int) -> bool:
         return self.deadline.expired or code in _REJECTED
+
+    def raise_if_woken(self) -> None:
+        if self.is_woken():
+            raise InterruptedError(f"{self.purpose}: woken up")
 
     def pause(self, seconds: float = _PAUSE_SECONDS) -> None:
         time.sleep(self.deadline.slice(seconds))
@@ -119,7 +131,7 @@ class GroupOffset:
     def read(self, wait: BrokerWait) -> CommittedOffset | None:
         """The group's stable offset, None if it has none; an error is never "no offset".
 
-        Raises TransactionFailed or DeadlineExceeded.
+        Raises TransactionFailed, DeadlineExceeded, or InterruptedError if the wait is woken up.
         """
         return self._repeat(lambda seconds: fetch_offset(self._client, self._topic, seconds), wait)
 
@@ -137,6 +149,7 @@ class GroupOffset:
         seconds = _FIRST_REQUEST_SECONDS
         last_code: int = ErrorCode.TIMED_OUT
         while True:
+            wait.raise_if_woken()
             self._log_in(wait)
             self._awaited_connection = False
             answer = request(wait.deadline.slice(seconds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -29,23 +29,27 @@ from spark_kafka_sink.transactions.ledger import (
     commit_entry_group,
     prefix_of,
 )
-from spark_kafka_sink.transactions.offset_calls import BrokerWait
+from spark_kafka_sink.transactions.offset_calls import BrokerWait, never
 from spark_kafka_sink.transactions.transaction import Transaction, TransactionState
 
 
 @contextmanager
 def exactly_once(
-    options: SinkOptions, settings: ExactlyOnceOptions, origin: Origin
+    options: SinkOptions,
+    settings: ExactlyOnceOptions,
+    origin: Origin,
+    is_woken: Callable[[], bool] = never,
 ) -> Iterator[PartitionTransaction]:
     """Begin the task's transaction, unless the ledger says that it was committed before.
 
-    Raises LedgerAhead, LedgerLost, PartitionsChanged, InvalidOption, and what Transaction raises.
+    Raises LedgerAhead, LedgerLost, PartitionsChanged, InvalidOption, and what Transaction raises;
+    InterruptedError if ``is_woken`` while it waits for the brokers.
     If the task fails, its transaction is aborted; our own errors then say so.
     """
     prefix = prefix_of(settings, origin.query_id)
     task = _task(settings, origin)
     release_freed_memory()  # of the previous task, as for a borrowed producer
-    transaction, committed = _begin(options, settings, prefix, task)
+    transaction, committed = _begin(options, settings, prefix, task, is_woken)
     sender = PartitionTransaction(transaction, prefix, settings.ledger_topic, task, committed)
     try:
         transaction.producer.begin_task(origin)
@@ -81,7 +85,11 @@ def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:
 
 
 def _begin(
-    options: SinkOptions, settings: ExactlyOnceOptions, prefix: str, task: Task
+    options: SinkOptions,
+    settings: ExactlyOnceOptions,
+    prefix: str,
+    task: Task,
+    is_woken: Callable[[], bool],
 ) -> tuple[Transaction, CommitEntry | None]:
     """The task's transaction, and what was committed before; claims the layout if necessary."""
     transactional_id = commit_entry_group(prefix, task.partition)
@@ -94,6 +102,7 @@ def _begin(
         reader = stack.enter_context(ledger_reader(options, settings, prefix, task))
         while True:
             wait = ledger_wait(options, f"{task}: reading the ledger {prefix}")
+            wait = replace(wait, is_woken=is_woken)
             transaction = Transaction(
                 options.producer, transactional_id, settings.transaction_timeout_ms
             )

@@ -183,6 +183,7 @@ class Transaction:
             self.producer.poll()
             if failure is None or not failure.is_retriable or wait.deadline.expired:
                 return failure
+            wait.raise_if_woken()
             if failure.code != ErrorCode.TIMED_OUT:
                 wait.pause()
 

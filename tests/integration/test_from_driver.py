@@ -331,6 +331,8 @@ def test_a_query_that_waits_for_a_suspended_broker_is_stopped(
                 pass
             assert done
             stop(query, seconds)
+            # It could disturb the next run.
+            wait_until(lambda: "sender" not in {x.name for x in threading.enumerate()}, 10)
     finally:
         query.stop()
     assert uncaught == []
@@ -458,6 +460,29 @@ def test_a_micro_batch_that_is_committed_stays_where_it_was_sent(
     stream_of(spark, tmp_path / "in", ["g"])
     run(words.writeStream.foreachBatch(target.sink(target.once, send_from=after)), tmp_path)
     assert target.values() == list("abcdefg")
+
+
+@pytest.mark.parametrize("functions", [1, 2])
+def test_a_second_call_in_a_micro_batch_needs_a_prefix_of_its_own(
+    spark, target, tmp_path, functions
+):
+    """Otherwise the ledger says that the micro-batch is written, and its rows would be lost."""
+    sinks = [target.sink(target.once) for _ in range(functions)]
+
+    def write(frame, batch_id):
+        sinks[0](frame.where("value < 'b'"), batch_id)
+        sinks[-1](frame.where("value > 'b'"), batch_id)
+
+    words = stream_of(spark, tmp_path / "in", ["a", "c"], ["d"])
+    for _ in range(2):  # also when the query runs again
+        error, _ = fail(words, write, tmp_path)
+        assert "spark_kafka_sink.errors.ReplayDiffers: micro-batch 0: " in error.partition("\n")[0]
+        assert "a transactional.id.prefix of its own" in error
+        assert target.values() == ["a"]
+    second = target.once | {"transactional.id.prefix": f"{target.topic}-second"}
+    sinks = [target.sink(target.once), target.sink(second)]
+    run(words.writeStream.foreachBatch(write), tmp_path)
+    assert target.values() == ["a", "c", "d"]
 
 
 # --- batches --------------------------------------------------------------------------------------

@@ -219,6 +219,18 @@ def test_a_micro_batch_goes_to_two_clusters(page, own_topics, topics):
     assert not own_topics.exists(large_orders)
 
 
+def test_a_days_records_are_there_once_however_often_and_in_which_order_days_run(page, own_topics):
+    own_topics.create(name="daily-reports")
+    cook(page, own_topics, "Write each scheduled run once")
+    write_report = page.namespace["write_report"]
+    for day in "20261127", "20261128", "20261125", "20261127", "20261125":
+        write_report(day)
+    three_days = count([*range(1000)] * 3)
+    assert Counter(own_topics.read_committed("daily-reports")) == three_days
+    write_report("20261125", version=2)
+    assert Counter(own_topics.read_committed("daily-reports")) == three_days + count(range(1000))
+
+
 def test_a_stream_moves_without_losing_or_doubling_a_micro_batch(page, own_topics, spark, tmp_path):
     own_topics.create(partitions=3, name="moved")
     old, check, new = recipe("Move a running stream")

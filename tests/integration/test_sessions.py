@@ -22,10 +22,12 @@ def expected(how):
     if how == "found":
         words += [f"once-{word}" for word in WORDS]
         words += [f"driver-{word}" for word in ["batch", *WORDS[:3]]]
+        words += [f"driver-once-{word}" for word in WORDS[:3]]
     return sorted(word.encode() for word in [f"batch-{i}" for i in range(500)] + words)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(280)
 @pytest.mark.parametrize(
     ("kind", "how"),
     [("local-cluster[2,1,1024]", "found"), ("connect", "found"), ("connect", "registered")],
@@ -36,7 +38,7 @@ def test_batch_and_streams_arrive_in_other_sessions(bootstrap_servers, topics, t
     command = [sys.executable, str(APP), kind, bootstrap_servers, topic, str(tmp_path), how]
     with running_stub() as registry:
         command.append(registry.url)
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=260, check=False)
     assert answer.returncode == 0, answer.stderr[-5000:]
     (entry,) = registry.subjects[f"{topic}-avro-value"]
     schema = fastavro.parse_schema(json.loads(entry["schema"]))
@@ -49,5 +51,9 @@ def test_batch_and_streams_arrive_in_other_sessions(bootstrap_servers, topics, t
     assert json.loads(report.read_text())["records_by_topic"] == {topic: 2}
     if how == "found":
         assert "row 0: null topic" in answer.stdout
+        assert (tmp_path / "in-query").read_text() == str(kind == "connect")
+    if (kind, how) == ("connect", "found"):
+        assert "MSG_SIZE_TOO_LARGE" in answer.stdout
+        assert len((tmp_path / "ticks").read_text()) < 60, "Spark's job did not end with the query"
     else:
         assert re.search(r"session_app\.py:\d+: UserWarning: spark\.speculation", answer.stderr)

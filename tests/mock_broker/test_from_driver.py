@@ -10,7 +10,9 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from mock_cluster import INIT_PRODUCER_ID, OFFSET_FETCH
 from mock_reader import read
+from waiting import wait_until
 
 from spark_kafka_sink.config.option_table import BATCH_ID
 from spark_kafka_sink.errors import InvalidRecord, KafkaSinkError, MicroBatchTooLarge
@@ -79,7 +81,6 @@ class Spark:
         """The outcome of a micro-batch: its report and its error, and the rows that were passed."""
         rows = Rows(*script)
         self._monkeypatch.setattr(private_api, "FrameRows", rows)
-        self._monkeypatch.setattr(from_driver.F, "monotonically_increasing_id", Number)
         sending, error = (
             DriverSend(Frame(), options.replace_value(BATCH_ID, 7), None, "a-query"),
             None,
@@ -89,13 +90,6 @@ class Spark:
         except Exception as raised:  # noqa: BLE001 - the test looks at it
             error = raised
         return sending.report, error, rows
-
-
-class Number:
-    """A column of Spark's, without a session."""
-
-    def bitwiseAND(self, _):  # noqa: N802 - Spark's name
-        return 0
 
 
 @pytest.fixture
@@ -157,6 +151,26 @@ def test_a_query_that_is_stopped_wakes_the_sender_up(spark, options, cluster):
     spark.is_interrupted = False
     cluster.set_round_trip(1, 0)
     assert spark.send(options(), batch(2))[1] is None
+
+
+@pytest.mark.parametrize("request_kind", [INIT_PRODUCER_ID, OFFSET_FETCH])
+def test_a_query_that_is_stopped_ends_the_sender_that_cannot_begin(
+    spark, options, cluster, request_kind
+):
+    """It would fence the next run of the query, if the brokers answered it late."""
+    once = options(
+        send_from="driver",
+        delivery_guarantee="exactly-once",
+        transactional_id_prefix="p",
+        kafka_enable_idempotence="true",
+    )
+    cluster.delay_answers(1, request_kind, 20, 30_000)
+    threading.Timer(3, lambda: setattr(spark, "is_interrupted", True)).start()
+    started = time.monotonic()
+    _, error, _ = spark.send(once, batch(1), may_be_committed=True)
+    assert isinstance(error, InterruptedError)
+    wait_until(lambda: "sender" not in {thread.name for thread in threading.enumerate()}, 10)
+    assert time.monotonic() - started < 20
 
 
 def test_a_wakeup_that_comes_late_does_not_concern_the_next_task(producer):

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 from local_session import session_builder
 from pyspark.sql import functions as F
 from streams import patiently
+from waiting import wait_until
 
 import spark_kafka_sink
+from spark_kafka_sink.spark import private_api
 
 kind, servers, topic, folder, how, registry = sys.argv[1:]
 builder = session_builder(kind)
@@ -43,6 +46,10 @@ def finish(writer, checkpoint):
     assert query.awaitTermination(60)
     if query.exception():
         raise query.exception()
+
+
+def seconds_since_change(path):
+    return time.time() - path.stat().st_mtime if path.exists() else 6
 
 
 finish(stream.writeStream.format("kafka-nb").options(**options), "append")
@@ -78,6 +85,18 @@ if how == "found":
     rows = stream.selectExpr("concat('driver-', value) AS value")
     finish(rows.writeStream.foreachBatch(sink), "driver")
     sink(spark.sql("SELECT 'driver-batch' AS value"), None)
+    once = {**options, "send.from": "driver", "delivery.guarantee": "exactly-once"}
+    write_once = spark_kafka_sink.foreach_batch(
+        {**once, "transactional.id.prefix": f"{topic}-driver"}
+    )
+
+    def write(frame, batch_id):
+        # Without it, exactly-once would take the micro-batch for a batch outside of a stream.
+        Path(folder, "in-query").write_text(str(private_api.is_in_query(None)))
+        write_once(frame, batch_id)
+
+    rows = stream.selectExpr("concat('driver-once-', value) AS value")
+    finish(rows.writeStream.foreachBatch(write), "driver-once")
 
     bad = spark.range(1).select(
         F.lit(None).cast("string").alias("topic"), F.lit("v").alias("value")
@@ -88,4 +107,30 @@ if how == "found":
         ).save()
     except Exception as error:  # noqa: BLE001 - the test is about its text
         print(error)
+if kind == "connect" and how == "found":
+    # The first row cannot be sent while Spark computes the other one for a minute.
+    ticks = Path(folder, "ticks")
+    for name in ("large", "slow"):
+        Path(folder, name).mkdir()
+        Path(folder, name, "1.txt").write_text(name)
+    large, slow = (
+        spark.readStream.format("text").load(f"{folder}/{name}") for name in ("large", "slow")
+    )
+
+    def compute(value):
+        if value == "large":
+            return 2_000_000 * "x"
+        for _ in range(60):
+            time.sleep(1)
+            with ticks.open("a") as file:
+                file.write(".")
+        return value
+
+    rows = large.union(slow).select(F.udf(compute, "string")("value").alias("value"))
+    sink = spark_kafka_sink.foreach_batch({**options, "send.from": "driver"})
+    try:
+        finish(rows.writeStream.foreachBatch(sink), "failing")
+    except Exception as error:  # noqa: BLE001 - the test is about its text
+        print(error)
+    wait_until(lambda: seconds_since_change(ticks) > 5, 90)
 spark.stop()

@@ -12,6 +12,7 @@ import pyspark
 import pytest
 
 import spark_kafka_sink
+from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.spark import private_api
 from spark_kafka_sink.tools.doctor import workers
@@ -147,6 +148,17 @@ def test_a_python_without_the_packages_fails(context, choose):
     assert "DATA_SOURCE_NOT_FOUND" in finding.message
     launcher = Path(sys.executable).with_name("kafka-nb-python")
     assert f"export PYSPARK_PYTHON={launcher}" in finding.advice
+
+
+@pytest.mark.parametrize(("is_remote", "outcome"), [(False, "SKIPPED"), (True, "FAILED")])
+def test_only_a_python_that_sends_needs_the_packages(
+    context, choose, monkeypatch, is_remote, outcome
+):
+    choose("exit 3")
+    context.parsed = parse({"kafka.bootstrap.servers": "host:9092", "send.from": "driver"})
+    monkeypatch.setattr(private_api, "is_remote", lambda: is_remote)
+    (finding,) = workers.spark_packages(context)
+    assert finding.outcome is Outcome[outcome]
 
 
 def test_a_setting_that_precedes_the_variable_has_to_go(context, choose, monkeypatch):

@@ -458,7 +458,9 @@ def test_a_smaller_id_of_a_batch_is_refused_in_the_words_of_batches():
     said = str(raised.value)
     assert said.startswith("batch 6: in the ledger orders, ")
     assert "A later batch was written, or begun, before: pass ids that grow" in said
-    assert "choose another transactional.id.prefix" in said
+    assert "For a backfill" in said
+    assert "a transactional.id.prefix of its own, such as orders-6" in said
+    assert "micro-batch" not in said
     assert "checkpoint" not in said
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
+from py4j.clientserver import ClientServer
+from py4j.java_gateway import JavaGateway
+from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
-from spark_kafka_sink.errors import LedgerLost
+from spark_kafka_sink.errors import InvalidOption, LedgerLost
 from spark_kafka_sink.spark import micro_batch
-from spark_kafka_sink.spark.foreach_batch import MicroBatches
+from spark_kafka_sink.spark.foreach_batch import MicroBatches, _check_tasks
 
 
 def called(*batch_ids: int, failed: tuple[int, ...] = (), first_batch: int = 0, run: str = "a"):
@@ -72,9 +78,42 @@ MIB = 1024 * 1024
 def test_spark_may_pass_the_driver_a_quarter_of_its_heap(monkeypatch, result_bytes, is_too_large):
     monkeypatch.setattr(micro_batch, "heap_bytes", lambda _: 1024 * MIB)
     monkeypatch.setattr(micro_batch, "max_result_bytes", lambda _: result_bytes)
+    monkeypatch.setattr(micro_batch, "pins_threads", lambda _: True)
     options = parse({"kafka.bootstrap.servers": "host:9092", "send.from": "driver"})
     problems = micro_batch.session_problems(None, options)
     assert bool(problems) is is_too_large
     if problems:
         remedy = "Set spark.driver.maxResultSize=256m, or raise spark.driver.memory"
         assert problems[0][1] == remedy
+
+
+# --- PYSPARK_PIN_THREAD=false, where no thread in Java knows the query ----------------------------
+
+
+@pytest.fixture(params=[True, False], ids=["pinned", "unpinned"])
+def session(request, monkeypatch):
+    """A classic session, with py4j's gateway of that kind."""
+    gateway = object.__new__(ClientServer if request.param else JavaGateway)
+    spark = SimpleNamespace(_jsparkSession=1, sparkContext=SimpleNamespace(_gateway=gateway))
+    monkeypatch.setattr(micro_batch, "heap_bytes", lambda _: None)
+    return spark, request.param
+
+
+def test_without_pinned_threads_a_stop_waits_for_the_micro_batch(session):
+    spark, is_pinned = session
+    options = parse({"kafka.bootstrap.servers": "host:9092", "send.from": "driver"})
+    problems = micro_batch.session_problems(spark, options)
+    assert bool(problems) is not is_pinned
+    assert all("query.stop() waits" in problem for problem, _ in problems)
+
+
+def test_without_pinned_threads_the_driver_sends_nothing_exactly_once(session):
+    spark, is_pinned = session
+    frame = SimpleNamespace(
+        sparkSession=spark, schema=StructType([StructField("value", StringType())])
+    )
+    once = {"delivery.guarantee": "exactly-once", "topic": "t"}
+    options = parse({"kafka.bootstrap.servers": "host:9092", "send.from": "driver"} | once)
+    rejected = pytest.raises(InvalidOption, match="PYSPARK_PIN_THREAD=false")
+    with nullcontext() if is_pinned else rejected:
+        _check_tasks(frame, options)

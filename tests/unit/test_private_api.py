@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
@@ -25,6 +26,7 @@ from spark_kafka_sink.spark.private_api import (
     column_types,
     error_condition,
     has_data_sources,
+    is_in_query,
     keep_active,
     progress_values,
     require_end_of_rows,
@@ -147,6 +149,17 @@ def test_without_arrow_writers_for_streams_the_writer_is_one_for_both(monkeypatc
     monkeypatch.delattr(datasource, "DataSourceStreamArrowWriter", raising=False)
     bases = datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter
     assert all(issubclass(stream_writer(), base) for base in bases)
+
+
+def test_a_worker_of_spark_connect_runs_a_query(monkeypatch):
+    """Connect passes no id of the query; every PySpark runs this module, and reads the variable."""
+    assert is_in_query("an-id")
+    assert not is_in_query(None)
+    worker = "sql/connect/streaming/worker/foreach_batch_worker.py"
+    source = Path(pyspark.__file__).parent.joinpath(worker).read_text()
+    assert 'os.environ["SPARK_CONNECT_LOCAL_URL"]' in source
+    monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
+    assert is_in_query(None)
 
 
 @pytest.mark.parametrize("method", ["getCondition", "getErrorClass"])

@@ -157,16 +157,23 @@ def spark_python(context: CheckContext) -> list[Finding]:
 
 def spark_packages(context: CheckContext) -> list[Finding]:
     """That Python has the driver's version of this package, its dependencies, and enough room."""
-    from spark_kafka_sink.spark.private_api import NO_FORMAT, has_data_sources
+    from spark_kafka_sink.spark.private_api import NO_FORMAT, has_data_sources, is_remote
 
-    pythons = workers_pythons(os.environ, context.spark)
-    findings = [_check_packages(python, context.deadline) for python in pythons]
+    if _is_sent_from_driver(context) and not is_remote():  # behind Connect, a worker sends
+        findings = [not_applicable("the driver sends the rows")]
+    else:
+        pythons = workers_pythons(os.environ, context.spark)
+        findings = [_check_packages(python, context.deadline) for python in pythons]
     if has_data_sources():
         return findings
     if _version("pandas") is None:
         missing = failed(f"{NO_FORMAT}, which needs pandas", "pip install 'pandas>=2.2,<3'")
         return [*findings, missing]
     return [*findings, passed(NO_FORMAT)]
+
+
+def _is_sent_from_driver(context: CheckContext) -> bool:
+    return context.parsed is not None and context.parsed.is_sent_from_driver
 
 
 def _check_packages(python: WorkersPython, deadline: Deadline) -> Finding:
@@ -278,7 +285,7 @@ def executors(context: CheckContext) -> list[Finding]:
     from spark_kafka_sink.spark.spark_errors import SPARK_ERRORS, reason
 
     findings = [warned(*problem) for problem in session_problems(spark, context.parsed)]
-    if context.parsed is not None and context.parsed.is_sent_from_driver:
+    if _is_sent_from_driver(context):
         return findings or [not_applicable("the driver sends the rows")]
     source, names = _PROBE_FUNCTION, list(_PROBED)
 
