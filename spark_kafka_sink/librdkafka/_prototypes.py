@@ -211,6 +211,7 @@ if version() < MINIMUM_VERSION:
 conf_new = prototype("rd_kafka_conf_new", PTR)
 conf_destroy = prototype("rd_kafka_conf_destroy", None, PTR)
 conf_set = prototype("rd_kafka_conf_set", INT, PTR, TEXT, TEXT, TEXT, SIZE)
+conf_get = prototype("rd_kafka_conf_get", INT, PTR, TEXT, TEXT, POINTER(SIZE))
 conf_set_events = prototype("rd_kafka_conf_set_events", None, PTR, INT)
 conf_properties_show = prototype("rd_kafka_conf_properties_show", None, PTR)
 
