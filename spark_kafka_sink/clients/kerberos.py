@@ -56,6 +56,7 @@ class Ticket:
     command: str
     seconds: float
     next_check: Deadline = field(repr=False)
+    end: Deadline = field(repr=False)
 
 
 # GSSAPI finds the cache in the environment, so all clients of a process are the same user.
@@ -94,9 +95,15 @@ def current_ticket(settings: Mapping[str, str]) -> Ticket:
                 f"{known.principal}, and can have one user only; write as another user in another "
                 "application, or start this one again",
             )
-        if known is None or known.next_check.expired:
-            _ticket = known = _from_keytab(settings) if KEYTAB in settings else _kept(settings)
-        return known
+        if known is not None and not known.next_check.expired:
+            return known
+        try:
+            _ticket = _from_keytab(settings) if KEYTAB in settings else _kept(settings)
+        except AuthenticationFailed:
+            if known is None or known.end.expired:
+                raise
+            return known  # it still lasts; librdkafka logs what its own renewals fail with
+        return _ticket
 
 
 def _owner(settings: Mapping[str, str]) -> tuple[str, str]:
@@ -119,12 +126,14 @@ def _from_keytab(settings: Mapping[str, str]) -> Ticket:
         ) from None
     cache = _folder() / "ticket"
     # The ticket is replaced at once: other threads may be reading it.
-    draft = f"{cache}.new"
-    kinit = [settings.get(KINIT) or _KINIT, "-k", "-t", str(keytab), "-c", draft, principal]
-    _run(kinit)
+    kinit, draft = [settings.get(KINIT) or _KINIT, "-k", "-t", str(keytab), "-c"], f"{cache}.new"
+    _run([*kinit, draft, principal])
     Path(draft).replace(cache)
     os.environ[_CACHE_VARIABLE] = f"FILE:{cache}"
-    command = f"{shlex.join(kinit)} && mv -f {shlex.quote(draft)} {shlex.quote(str(cache))}"
+    file = shlex.quote(str(cache))
+    own_draft = f"{file}.$$"  # librdkafka runs it whenever it likes
+    command = f"{shlex.join(kinit)} {own_draft} {shlex.quote(principal)}"
+    command += f" && mv -f {own_draft} {file}"
     return _ticket_of(_owner(settings), _list(str(cache)), principal, command)
 
 
@@ -189,7 +198,8 @@ def _ticket_of(owner: tuple[str, str], listed: str, principal: str, command: str
     granted = _GRANTING_TICKET.search(listed)
     life = _life(granted[1], granted[2]) if granted else _USUAL_SECONDS
     seconds = max(1.0, min(life / _PARTS, _LONGEST_SECONDS))
-    return Ticket(os.getpid(), owner, principal, command, seconds, Deadline(seconds))
+    check, end = Deadline(seconds), Deadline(life)
+    return Ticket(os.getpid(), owner, principal, command, seconds, check, end)
 
 
 def _life(start: str, end: str) -> float:

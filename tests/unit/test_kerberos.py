@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from spark_kafka_sink.clients import kerberos
 from spark_kafka_sink.clients.kerberos import add_ticket, kerberos_error
 from spark_kafka_sink.config import client_settings
 from spark_kafka_sink.config.option import Notices
+from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
     InvalidOption,
@@ -237,9 +239,9 @@ SHIPPED = KEYTAB.replace("/etc/", "")
 def test_a_keytab_is_looked_for_in_the_working_folder(programs):
     settings = local(SHIPPED)
     keytab, cache = programs / "alice.keytab", os.environ["KRB5CCNAME"].removeprefix("FILE:")
-    called = f"-k -t {keytab} -c {cache}.new {USER}"
-    assert (programs / "calls").read_text() == f"{called}\n"
-    command = f"kinit {called} && mv -f {cache}.new {cache}"
+    called = f"-k -t {keytab} -c {cache}"
+    assert (programs / "calls").read_text() == f"{called}.new {USER}\n"
+    command = f"kinit {called}.$$ {USER} && mv -f {cache}.$$ {cache}"
     assert settings["sasl.kerberos.kinit.cmd"] == command
     assert settings["sasl.kerberos.min.time.before.relogin"] == "20000"  # of a minute
     assert stat.S_IMODE(Path(cache).parent.stat().st_mode) == 0o700
@@ -248,6 +250,16 @@ def test_a_keytab_is_looked_for_in_the_working_folder(programs):
 def test_a_ticket_serves_all_clients_of_the_process(programs):
     assert local(SHIPPED) == local(SHIPPED)
     assert len((programs / "calls").read_text().splitlines()) == 1
+
+
+def test_a_ticket_outlives_a_kdc_that_is_away(programs):
+    settings = local(SHIPPED)
+    kerberos._ticket = replace(kerberos._ticket, next_check=Deadline(0))
+    write(programs / "kinit", "echo Cannot contact any KDC >&2; exit 1")
+    assert local(SHIPPED) == settings
+    kerberos._ticket = replace(kerberos._ticket, end=Deadline(0))
+    with pytest.raises(TokenUnavailable, match="no Kerberos ticket: Cannot contact any KDC"):
+        local(SHIPPED)
 
 
 def test_a_process_has_one_user(programs):
