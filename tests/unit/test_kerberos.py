@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from public_options import jaas_strings
 
 from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.clients import kerberos
@@ -101,6 +102,15 @@ def test_without_a_keytab_the_cache_of_tickets_is_used():
     # The file of java.security.auth.login.config has the rest, in Java.
     by_service = {"kerberos.service.name": "kafka"}
     assert login({"sasl.kerberos.service.name": "kafka"}) == cache | by_service
+
+
+def test_what_people_write_is_accepted_without_a_warning():
+    texts = [text for text in jaas_strings() if "Krb5LoginModule" in text]
+    assert len(texts) > 10
+    for text in (text for text in texts if r"\n" not in text):
+        notices = Notices()
+        translate(jaas("") | {"sasl.jaas.config": text}, notices)
+        assert not notices.warnings
 
 
 @pytest.mark.parametrize(
