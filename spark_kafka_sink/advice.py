@@ -367,6 +367,14 @@ class Advice(Enum):
         "Correct the clock of this machine, or of the one that differs",
         "`Clock skew too great`",
     )
+    TICKET_REJECTED = (
+        "The brokers do not accept the ticket: their keytab is older than their key at the KDC, "
+        "the clocks differ by more than 5 minutes, or they have another mechanism or "
+        "kafka.security.protocol",
+        "Look in the log of a broker; export the brokers' keytab again, or compare the clocks of "
+        "this machine, the brokers and the KDC, or kafka.security.protocol with the listener's",
+        "`reject the login`, with GSSAPI",
+    )
     TICKET_HAS_EXPIRED = (
         "The ticket in the cache has expired, and cannot be renewed",
         "Run kinit again, as the user of that process, or use a keytab",

@@ -17,6 +17,7 @@ from spark_kafka_sink.advice import (
 from spark_kafka_sink.clients.kerberos import add_ticket, kerberos_error
 from spark_kafka_sink.clients.local_files import add_local_files, file_versions
 from spark_kafka_sink.clients.oauth_token import TokenFunction, token_option, token_remedy
+from spark_kafka_sink.config.kerberos import is_kerberos
 from spark_kafka_sink.config.logins import fetches_tokens
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Clock, Deadline
@@ -186,7 +187,8 @@ def login_failure(
         problem = f"no Kerberos login at the brokers at {servers}: {text}"
         return problem, advice_on_kerberos(text).remedy
     if not text.startswith(_NO_TOKEN):
-        return f"the brokers at {servers} reject the login: {text}", Advice.LOGIN_REJECTED.remedy
+        advice = Advice.TICKET_REJECTED if is_kerberos(settings) else Advice.LOGIN_REJECTED
+        return f"the brokers at {servers} reject the login: {text}", advice.remedy
     reason = text.removeprefix(_NO_TOKEN)  # no broker was asked
     if settings.oauth_callback:
         return f"no token for the login at {servers}{reason}", token_remedy(settings)

@@ -91,7 +91,7 @@ class Realm:
         _run("kdb5_util", "create", "-s", "-r", REALM, "-P", "password-of-the-database")
         for name, keytab in ((USER, self.keytab), (BROKER, self.brokers_keytab)):
             _run("kadmin.local", "-q", f"addprinc -randkey {name}")
-            _run("kadmin.local", "-q", f"ktadd -norandkey -k {keytab} {name}")
+            self.export(name, keytab)
         self.start()
         return self
 
@@ -119,6 +119,14 @@ class Realm:
 
     def stop(self) -> None:
         self._process.end()
+
+    def change_key(self, name: str) -> None:
+        """Give a principal a key that its keytab does not have."""
+        _run("kadmin.local", "-q", f"cpw -randkey {name}")
+
+    def export(self, name: str, keytab: Path) -> None:
+        """Add the principal's key to the keytab."""
+        _run("kadmin.local", "-q", f"ktadd -norandkey -k {keytab} {name}")
 
     def kinit(self, cache: Path) -> None:
         """Fill a cache with a ticket that can be renewed."""

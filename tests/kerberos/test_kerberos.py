@@ -13,7 +13,7 @@ from pathlib import Path
 
 import doctor_results
 import pytest
-from realm import JAVAS_MODULE, REALM, USER
+from realm import BROKER, JAVAS_MODULE, REALM, USER
 from standalone import submit
 from topics import Topics
 
@@ -206,6 +206,18 @@ def test_doctor_misses_kinit(realm, plaintext, topics):
     kinit = {"kafka.sasl.kerberos.kinit.cmd": "/nowhere/kinit"}
     result = examine(plaintext, topics.create(), by_keytab(realm.keytab), **kinit)
     assert "/nowhere/kinit cannot be run" in result["kerberos_ticket"].message
+
+
+@pytest.mark.usefixtures("fresh_process")
+def test_doctor_knows_what_else_brokers_may_have_against_a_ticket(realm, plaintext, topics):
+    topic, login = topics.create(), by_keytab(realm.keytab)
+    realm.change_key(BROKER)
+    try:
+        result = examine(plaintext, topic, login)["login"]
+    finally:
+        realm.export(BROKER, realm.brokers_keytab)
+    assert "reject the login" in result.message
+    assert "export the brokers' keytab again" in result.advice
 
 
 @pytest.mark.usefixtures("fresh_process")
