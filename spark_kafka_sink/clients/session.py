@@ -14,7 +14,6 @@ from spark_kafka_sink.advice import (
     proxy_variable,
     settings_error,
 )
-from spark_kafka_sink.clients.kerberos import add_ticket, kerberos_error
 from spark_kafka_sink.clients.local_files import add_local_files, file_versions
 from spark_kafka_sink.clients.oauth_token import TokenFunction, token_option, token_remedy
 from spark_kafka_sink.config.kerberos import is_kerberos
@@ -68,7 +67,12 @@ class Session(Generic[ClientT]):
     ) -> None:
         # Before the client reads them: a file that is replaced meanwhile counts as replaced.
         self._file_versions = file_versions(settings)
-        local = add_ticket(add_local_files(settings))
+        local = add_local_files(settings)
+        if is_kerberos(settings):
+            # Here, because it imports what other logins do not need.
+            from spark_kafka_sink.clients.kerberos import add_ticket
+
+            local = add_ticket(local)
         try:
             self.client = new_client(local, asks_for_tokens=bool(settings.oauth_callback))
         except ValueError as error:
@@ -125,7 +129,8 @@ class Session(Generic[ClientT]):
         """What to raise for the client's latest error if it ``concerns_login``."""
         kind, advice = AuthenticationFailed, Advice.NO_TOKEN
         if _GSSAPI.search(error.text):
-            kind = type(kerberos_error("", error.text))
+            is_passing = advice_on_kerberos(error.text) is Advice.KDC_AWAY
+            kind = TokenUnavailable if is_passing else AuthenticationFailed
         if error.text.startswith(_NO_TOKEN):
             if self._settings.oauth_callback:
                 failure = self._tokens.failure

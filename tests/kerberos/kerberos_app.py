@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from streams import FROM_DRIVER, direct, exactly_once, forget_commit, run, stream_of
+from streams import FROM_DRIVER, direct, exactly_once, forget_commit, stream_of
 
 from spark_kafka_sink import foreach_batch
 
@@ -31,9 +31,10 @@ def write(way, options, folder):
         writer = rows.writeStream.foreachBatch(foreach_batch(once | FROM_DRIVER))
     else:
         writer = direct(rows.writeStream, way, once)
-    run(writer, folder)
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
     forget_commit(folder / "checkpoint", 1)
-    run(writer, folder)
+    writer.start().awaitTermination()
 
 
 def start(way, options, folder):

@@ -133,8 +133,17 @@ class Realm:
         _run("kinit", "-r", "1d", "-k", "-t", str(self.keytab), "-c", str(cache), USER)
 
 
-def _run(*command: str) -> None:
-    subprocess.run(command, capture_output=True, timeout=START_SECONDS, check=True)
+def granting_ticket(cache: Path) -> str:
+    """When the ticket that a cache was filled with begins and ends."""
+    (line,) = [line for line in _run("klist", "-c", str(cache)).splitlines() if "krbtgt/" in line]
+    return line
+
+
+def _run(*command: str) -> str:
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=START_SECONDS, check=True
+    )
+    return ended.stdout
 
 
 class KerberosCluster(LocalCluster):

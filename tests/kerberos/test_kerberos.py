@@ -13,7 +13,7 @@ from pathlib import Path
 
 import doctor_results
 import pytest
-from realm import BROKER, JAVAS_MODULE, REALM, USER
+from realm import BROKER, JAVAS_MODULE, REALM, USER, granting_ticket
 from standalone import submit
 from topics import Topics
 
@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 APP = Path(__file__).with_name("kerberos_app.py")
 SUPPORT = Path(__file__).parent.parent / "support"
 WAYS = ("format", "foreach_batch", "from_driver")
-# Three lives of a ticket; the brokers ask for the login again every 20 s.
-LONG_SECONDS = 190
+# More than two lives of a ticket; the brokers ask for the login again every 20 s.
+LONG_SECONDS = 150
 
 
 @pytest.fixture
@@ -120,11 +120,11 @@ def test_a_shipped_keytab_needs_no_folder(realm, tls, authority, master, topics,
 def test_a_cache_of_tickets_is_used_and_renewed(realm, plaintext, master, topics, tmp_path):
     cache = tmp_path / "tickets"
     realm.kinit(cache)
-    before = cache.read_bytes()
+    before = granting_ticket(cache)
     by_way = {"format": topics.create(partitions=2)}
     options = options_for(plaintext, jaas("useTicketCache=true renewTGT=true"))
-    run_app(tmp_path / "app", master, options, by_way, seconds=100, KRB5CCNAME=f"FILE:{cache}")
-    assert cache.read_bytes() != before
+    run_app(tmp_path / "app", master, options, by_way, seconds=90, KRB5CCNAME=f"FILE:{cache}")
+    assert granting_ticket(cache) != before
     check_numbers(topics, by_way["format"], 50)
 
 
@@ -137,10 +137,9 @@ def test_tickets_are_renewed_while_streams_run(realm, plaintext, master, topics,
 
 
 def check_numbers(topics, topic, least):
-    """Without gaps; at least once, because the query was stopped."""
-    numbers = sorted({int(value) for value in topics.read_committed(topic)})
-    assert numbers == list(range(len(numbers)))
-    assert len(numbers) >= least
+    """The stopped query may have written a part of its last micro-batch."""
+    numbers = {int(value) for value in topics.read_committed(topic)}
+    assert set(range(least)) <= numbers
 
 
 # --- what is said if something is missing ---------------------------------------------------------
