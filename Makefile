@@ -37,7 +37,7 @@ BEGUN_AT := $(shell date +%s)
 # Two benchmarks at once would measure each other.
 .NOTPARALLEL:
 
-.PHONY: help demo test test-slow test-unit test-integration test-busy test-versions test-sparks test-brokers programs search search-mutants chaos chaos-mutants bench lint format types api figures wheel \
+.PHONY: help demo test test-slow test-unit test-integration test-busy test-versions test-sparks test-brokers test-kerberos programs search search-mutants chaos chaos-mutants bench lint format types api figures wheel \
   release-check release-notes clean setup
 
 help: ## list the targets
@@ -72,6 +72,10 @@ test-sparks: setup $(ARCHIVES) ## write and read back with each Spark that setup
 # The first time, JARs are downloaded and kfake is built.
 test-brokers: setup $(ARCHIVES) ## test Kafka 2.8, 3.9 and the newest, and franz-go's kfake if Go is here
 	$(TEST_JAVA) $(BIN)/pytest --timeout 600 -rs tests/brokers
+
+# CONTRIBUTING.md names the system's packages that it needs. The first time, librdkafka is built.
+test-kerberos: setup $(ARCHIVES) ## test logins with Kerberos, with a KDC, a Kafka and a librdkafka that has it
+	variables=$$($(BIN)/python tests/kerberos/library.py) && env $$variables $(TEST_JAVA) $(BIN)/pytest -rs tests/kerberos
 
 programs: setup $(ARCHIVES) ## run programs and libraries with Spark's own sink and this one, and print how many write the same
 	$(PYTEST) -n 3 tests/programs

@@ -24,7 +24,7 @@ from spark_kafka_sink.tools.doctor.waits import NESTED, seconds
 DOCS = Path(__file__).parent
 END = "<!-- /written -->"
 #: an option or setting, perhaps with a value
-_SETTING = re.compile(r"(?<![\w.])\.?[a-z]+((\.[a-zA-Z*_]+)+(=[\w-]+)?|=[a-z]+)")
+_SETTING = re.compile(r"(?<![\w.])\.?[a-z]+((\.[a-zA-Z0-9*_]+)+(=[\w-]+)?|=[a-z]+)")
 
 #: an error's name in reports, metrics and logs
 _NAME = re.compile(r"`_?[A-Z][A-Z_]+`")

@@ -312,6 +312,80 @@ class Advice(Enum):
         "if the listener requires another one",
         "`reject the login`",
     )
+    NO_TICKET = (
+        "Kerberos gives this user no ticket",
+        "Run kinit on that machine, as the user of that process: it says more. Or, if there is no "
+        "keytab, set kafka.sasl.jaas.config, or kafka.sasl.kerberos.principal and "
+        "kafka.sasl.kerberos.keytab: the file of java.security.auth.login.config is not read",
+        "`no Kerberos ticket`, `No Kerberos credentials available`",
+    )
+    KINIT_IS_MISSING = (
+        "A program of Kerberos is not on the PATH",
+        "Install krb5-user (Red Hat: krb5-workstation) on the driver and all executors, or name "
+        "the program with kafka.sasl.kerberos.kinit.cmd",
+        "`cannot be run`",
+    )
+    KEYTAB_UNREADABLE = (
+        "The process cannot read the keytab",
+        "Ship it with spark-submit --files, name it without a folder, and have it in the "
+        "working folder of the driver, too; or put it at this path on all machines",
+        "`the keytab`",
+    )
+    KEYTAB_WITHOUT_KEY = (
+        "The keytab has no key of the principal, or an old one",
+        "Correct the principal, or export the keytab again; klist -k -t shows whose keys it has",
+        "`no suitable keys`, `Preauthentication failed`",
+    )
+    KERBEROS_PRINCIPAL = (
+        "The KDC does not know this client",
+        "Correct the principal and its realm, as in user@REALM",
+        "`not found in Kerberos database while getting initial credentials`",
+    )
+    KERBEROS_SERVICE = (
+        "The KDC does not know the brokers' service: its name or the host's is not theirs",
+        "Set kafka.sasl.kerberos.service.name, or serviceName in kafka.sasl.jaas.config, to what "
+        "stands before / in the brokers' principal, and connect to brokers by the host name after "
+        "it",
+        "`Server not found in Kerberos database`",
+    )
+    KERBEROS_REALM = (
+        "The configuration of Kerberos on that machine does not have the realm",
+        "Correct the principal's realm, or /etc/krb5.conf; another file is named by the variable "
+        "KRB5_CONFIG, on the driver and with spark.executorEnv.KRB5_CONFIG: "
+        "java.security.krb5.conf is Java's only",
+        "`Cannot find KDC for realm`, `default realm`",
+    )
+    KDC_AWAY = (
+        "The KDC does not answer",
+        "Check that it is running, and reachable from that machine, with the kdc of /etc/krb5.conf "
+        "or of the variable KRB5_CONFIG; then start the query again",
+        "`Cannot contact any KDC`",
+    )
+    KERBEROS_CLOCK = (
+        "The clocks of this machine, the KDC and the brokers differ by more than Kerberos allows, "
+        "usually 5 minutes",
+        "Correct the clock of this machine, or of the one that differs",
+        "`Clock skew too great`",
+    )
+    TICKET_REJECTED = (
+        "The brokers do not accept the ticket: their keytab is older than their key at the KDC, "
+        "the clocks differ by more than 5 minutes, or they have another mechanism or "
+        "kafka.security.protocol",
+        "Look in the log of a broker; export the brokers' keytab again, or compare the clocks of "
+        "this machine, the brokers and the KDC, or kafka.security.protocol with the listener's",
+        "`reject the login`, with GSSAPI",
+    )
+    TICKET_HAS_EXPIRED = (
+        "The ticket in the cache has expired, and cannot be renewed",
+        "Run kinit again, as the user of that process, or use a keytab",
+        "`Ticket expired`",
+    )
+    SASL_MODULE_IS_MISSING = (
+        "The system's SASL library lacks its module for Kerberos",
+        "Install libsasl2-modules-gssapi-mit (Red Hat: cyrus-sasl-gssapi) on the driver and all "
+        "executors",
+        "`missing a GSSAPI module`, `No worthy mechs found`, `no mechanism available`",
+    )
     NO_TOKEN = (
         "The token endpoint did not give a token",
         "Correct kafka.sasl.oauthbearer.* and kafka.sasl.jaas.config, or what they need",
@@ -655,6 +729,31 @@ _BY_TEXT = {
     r"ssl\.certificate\.\w+ failed": Advice.CERTIFICATE_IS_UNREADABLE,
     r"ssl\.ca\.location failed|from ssl\.ca\.pem": Advice.TRUST_STORE_IS_UNREADABLE,
 }
+
+
+#: what Kerberos' programs and libraries say
+_BY_KERBEROS_TEXT = {
+    "missing a GSSAPI module|No worthy mechs|no mechanism available": (
+        Advice.SASL_MODULE_IS_MISSING
+    ),
+    "Server .*not found in Kerberos database|KDC has no support for|Server not found": (
+        Advice.KERBEROS_SERVICE
+    ),
+    "not found in Kerberos database": Advice.KERBEROS_PRINCIPAL,
+    "(?i)no suitable keys|pre-?authentication failed|Password incorrect": (
+        Advice.KEYTAB_WITHOUT_KEY
+    ),
+    "Cannot find KDC|default realm|KDC reply did not match": Advice.KERBEROS_REALM,
+    "Cannot contact any KDC": Advice.KDC_AWAY,
+    "Clock skew": Advice.KERBEROS_CLOCK,
+    "Ticket expired|ticket has expired": Advice.TICKET_HAS_EXPIRED,
+}
+
+
+def advice_on_kerberos(text: str) -> Advice:
+    """The row of what a program or a library of Kerberos says."""
+    rows = (advice for pattern, advice in _BY_KERBEROS_TEXT.items() if re.search(pattern, text))
+    return next(rows, Advice.NO_TICKET)
 
 
 def advice_on_text(text: str, default: Advice) -> Advice:

@@ -190,7 +190,7 @@ class TokenUnavailable(AuthenticationFailed):
 
     The token endpoint does not answer in time, or only with an error of its own (HTTP 408, 429,
     5xx); or the function of ``oauth.callback``, or AWS's signer, raised an error or did not return
-    in time.
+    in time. With Kerberos, the KDC does not answer; then tasks may raise it, too.
 
     What to do: check what the message names; then start the query again.
     """

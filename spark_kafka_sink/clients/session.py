@@ -7,9 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from spark_kafka_sink.advice import Advice, advice_on_text, proxy_variable, settings_error
+from spark_kafka_sink.advice import (
+    Advice,
+    advice_on_kerberos,
+    advice_on_text,
+    proxy_variable,
+    settings_error,
+)
 from spark_kafka_sink.clients.local_files import add_local_files, file_versions
 from spark_kafka_sink.clients.oauth_token import TokenFunction, token_option, token_remedy
+from spark_kafka_sink.config.kerberos import is_kerberos
 from spark_kafka_sink.config.logins import fetches_tokens
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Clock, Deadline
@@ -26,6 +33,9 @@ from spark_kafka_sink.process_limits import thread_limit_reached
 from spark_kafka_sink.secret import redacted
 
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's text
+_GSSAPI = re.compile(
+    "GSSAPI (Error|module)|no mechanism available"
+)  # the system's libraries say it
 _REJECTED = "the brokers reject the last one"
 # librdkafka's text if the connection ends before the broker has seen the login.
 _LOST = re.compile(r"handshake failed: Local: (Broker transport failure|Timed out)")
@@ -46,7 +56,7 @@ class Session(Generic[ClientT]):
 
     ``new_client``: Client, or a callable with the same arguments. Raises InvalidOption if
     librdkafka rejects the settings, LibraryUnavailable if its OpenSSL cannot work on this machine,
-    and LimitReached.
+    AuthenticationFailed if there is no Kerberos ticket, and LimitReached.
     """
 
     def __init__(
@@ -57,10 +67,14 @@ class Session(Generic[ClientT]):
     ) -> None:
         # Before the client reads them: a file that is replaced meanwhile counts as replaced.
         self._file_versions = file_versions(settings)
+        local = add_local_files(settings)
+        if is_kerberos(settings):
+            # Here, because it imports what other logins do not need.
+            from spark_kafka_sink.clients.kerberos import add_ticket
+
+            local = add_ticket(local)
         try:
-            self.client = new_client(
-                add_local_files(settings), asks_for_tokens=bool(settings.oauth_callback)
-            )
+            self.client = new_client(local, asks_for_tokens=bool(settings.oauth_callback))
         except ValueError as error:
             raise settings_error(str(error)) from None
         self._settings = settings
@@ -114,6 +128,9 @@ class Session(Generic[ClientT]):
     def login_error(self, error: BrokerError) -> AuthenticationFailed:
         """What to raise for the client's latest error if it ``concerns_login``."""
         kind, advice = AuthenticationFailed, Advice.NO_TOKEN
+        if _GSSAPI.search(error.text):
+            is_passing = advice_on_kerberos(error.text) is Advice.KDC_AWAY
+            kind = TokenUnavailable if is_passing else AuthenticationFailed
         if error.text.startswith(_NO_TOKEN):
             if self._settings.oauth_callback:
                 failure = self._tokens.failure
@@ -171,8 +188,12 @@ def login_failure(
     ``default``: for a token endpoint whose text says nothing else.
     """
     servers = settings["bootstrap.servers"]
+    if _GSSAPI.search(text):
+        problem = f"no Kerberos login at the brokers at {servers}: {text}"
+        return problem, advice_on_kerberos(text).remedy
     if not text.startswith(_NO_TOKEN):
-        return f"the brokers at {servers} reject the login: {text}", Advice.LOGIN_REJECTED.remedy
+        advice = Advice.TICKET_REJECTED if is_kerberos(settings) else Advice.LOGIN_REJECTED
+        return f"the brokers at {servers} reject the login: {text}", advice.remedy
     reason = text.removeprefix(_NO_TOKEN)  # no broker was asked
     if settings.oauth_callback:
         return f"no token for the login at {servers}{reason}", token_remedy(settings)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.config import logins, stores
+from spark_kafka_sink.config import kerberos, logins, stores
 from spark_kafka_sink.config.option import (
     PREFIX,
     ContradictoryOption,
@@ -102,7 +102,6 @@ IGNORED: Mapping[str, str] = {
         (
             "partitioner.adaptive.partitioning.enable",
             "partitioner.availability.timeout.ms",
-            "sasl.kerberos.kinit.cmd",
             "sasl.kerberos.min.time.before.relogin",
             "sasl.kerberos.ticket.renew.jitter",
             "sasl.kerberos.ticket.renew.window.factor",
@@ -308,7 +307,8 @@ def translate(
     what others cost, are noted.
     The result may lack what only the driver's machine knows (``driver.options.complete_options``).
     Raises InvalidOption for settings that are not supported, out of range, or contradict each
-    other; the error says what to write instead. Needs librdkafka's description of its settings.
+    other; the error says what to write instead. Raises LibraryUnavailable if librdkafka was built
+    without what they need. Needs librdkafka's description of its settings.
     """
     notices = Notices() if notices is None else notices
     settings = _without_ignored(settings, notices)
@@ -320,6 +320,14 @@ def translate(
         oauth_callback = logins.MSK_IAM_CALLBACK
     elif logins.is_oauth(settings):
         settings = logins.translate_oauth(settings, oauth_callback, notices)
+    elif kerberos.is_kerberos(settings):
+        settings = kerberos.translate_kerberos(settings, notices)
+    else:
+        unused = settings.keys() & {kerberos.KINIT}
+        settings = notices.without(settings, unused, "this login is not with Kerberos")
+    _check_library(settings)
+    for_tickets = kerberos.kerberos_settings(settings)
+    settings.pop(kerberos.TICKET_CACHE, None)
     for name, value in settings.items():
         option = PREFIX + name
         if name in _NEEDS_TEXT:
@@ -341,9 +349,43 @@ def translate(
         **timeouts(result, effective, specs, notices),
         **stores.java_trust_store(settings),
         **stores.java_key_store(settings),
+        **for_tickets,
     }
     trust = next((f"{PREFIX}{name}" for name in stores.TRUST if name in settings), "")
     return ClientSettings(tuple(sorted(merged.items())), oauth_callback, trust)
+
+
+#: how mechanisms begin, and what librdkafka calls them
+_LOGIN_FEATURES = {
+    kerberos.GSSAPI: "sasl_gssapi",
+    "PLAIN": "sasl_plain",
+    "SCRAM-": "sasl_scram",
+    "OAUTHBEARER": "sasl_oauthbearer",
+}
+_COMPRESSIONS = ("gzip", "snappy", "lz4", "zstd")
+
+
+def _check_library(settings: Mapping[str, str]) -> None:
+    """Raise LibraryUnavailable if librdkafka was built without what the settings need."""
+    from spark_kafka_sink.librdkafka.build import check_features
+
+    needed = []
+    protocol = settings.get("security.protocol", "")
+    if protocol.lower().endswith("ssl"):
+        needed.append((f"{PREFIX}security.protocol={protocol}", "ssl"))
+    if protocol.lower().startswith("sasl"):
+        mechanism = settings.get("sasl.mechanism", settings.get("sasl.mechanisms", "")).upper()
+        needed += [
+            (f"{PREFIX}sasl.mechanism={mechanism}", feature)
+            for begin, feature in _LOGIN_FEATURES.items()
+            if mechanism.startswith(begin)
+        ]
+        if logins.fetches_tokens(settings):
+            needed.append((f"{PREFIX}{logins.TOKEN_METHOD}=oidc", "oidc"))
+    codec = settings.get("compression.type", settings.get("compression.codec", "")).lower()
+    if codec in _COMPRESSIONS:
+        needed.append((f"{PREFIX}compression.type={codec}", codec))
+    check_features(needed)
 
 
 @cache

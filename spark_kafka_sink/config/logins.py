@@ -142,15 +142,12 @@ _INSTEAD_OF_MODULES = (
     f"{INSTEAD_OF_LOGIN_CLASSES}; for PLAIN or SCRAM, kafka.sasl.username and kafka.sasl.password"
 )
 
-INSTEAD_OF_KERBEROS = (
-    "the client in the wheel confluent-kafka does not support Kerberos (GSSAPI, Java's default)"
-)
-
 #: ``oidc``: librdkafka fetches tokens from an endpoint
 TOKEN_METHOD = "sasl.oauthbearer.method"  # noqa: S105 - a setting's name
 #: librdkafka makes tokens that nothing signs
 UNSECURED = "enable.sasl.oauthbearer.unsecure.jwt"
 OAUTH_MODULE = "OAuthBearerLoginModule"
+KERBEROS_MODULE = "Krb5LoginModule"
 _SCRAM_MODULE = "ScramLoginModule"
 _TOKEN_LOGIN = "tokenauth"  # noqa: S105 - an option's name
 #: what librdkafka has no use for, unlike the mechanism
@@ -161,6 +158,7 @@ _JAAS_MECHANISMS: Mapping[str, tuple[str, ...]] = {
     _SCRAM_MODULE: ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     OAUTH_MODULE: ("OAUTHBEARER",),  # ``translate_oauth`` reads it then
     "IAMLoginModule": ("AWS_MSK_IAM",),  # ``translate_msk_iam`` does
+    KERBEROS_MODULE: ("GSSAPI",),  # ``kerberos.translate_kerberos`` does
 }
 
 
@@ -193,10 +191,9 @@ def credentials(settings: Mapping[str, str], notices: Notices) -> dict[str, str]
         )
     module, options = parsed
     if module not in _JAAS_MECHANISMS:
-        is_kerberos = module.startswith("Krb5")
         raise InvalidOption(
             f"{JAAS_OPTION}: only {', '.join(_JAAS_MECHANISMS)} are supported, not {module}; "
-            + (INSTEAD_OF_KERBEROS if is_kerberos else _INSTEAD_OF_MODULES),
+            f"{_INSTEAD_OF_MODULES}",
             option=JAAS_OPTION,
         )
     mechanism = settings.get("sasl.mechanism", settings.get("sasl.mechanisms"))
@@ -230,7 +227,7 @@ def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
     if protocol.startswith("sasl") and "sasl.mechanism" not in settings:
         raise InvalidOption(
             f"kafka.security.protocol={protocol} needs kafka.sasl.mechanism, such as PLAIN, "
-            f"SCRAM-SHA-512 or OAUTHBEARER; {INSTEAD_OF_KERBEROS}"
+            "SCRAM-SHA-512, OAUTHBEARER, or GSSAPI for Kerberos, Java's default"
         )
     mechanism = settings.get("sasl.mechanism", "").upper() if protocol.startswith("sasl") else ""
     if mechanism.startswith(("PLAIN", "SCRAM")) and "sasl.username" not in settings:

@@ -9,6 +9,7 @@ from functools import cache
 from spark_kafka_sink.advice import settings_error
 from spark_kafka_sink.clients.aws_signer import add_region
 from spark_kafka_sink.clients.local_files import FILE_ENDINGS
+from spark_kafka_sink.config.kerberos import TICKET_CACHE
 from spark_kafka_sink.config.logins import MSK_IAM_CALLBACK, TOKEN_METHOD
 from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.config.producer_options import ClientSettings
@@ -62,8 +63,9 @@ def _check_together(settings: ClientSettings) -> None:
     """
     if any(name.endswith(FILE_ENDINGS) for name in settings):
         return
-    # With it, a new client logs in at the identity provider at once.
-    checked = {name: value for name, value in settings.items() if name != TOKEN_METHOD}
+    # With the first, a new client logs in at the identity provider at once; the other is ours.
+    left_out = (TOKEN_METHOD, TICKET_CACHE)
+    checked = {name: value for name, value in settings.items() if name not in left_out}
     try:
         client = Client({**checked, "bootstrap.servers": "", "log_level": "0"})
     except ValueError as error:

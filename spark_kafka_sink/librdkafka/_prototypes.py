@@ -1,7 +1,8 @@
 """[both] librdkafka's C functions for ctypes: library, constants, layouts, signatures; no logic.
 
-The library is the one inside the wheel ``confluent-kafka``; everything used here is public API of
-``rdkafka.h`` and ``rdkafka_mock.h``. ctypes releases the GIL around every call.
+The library is the one that ``confluent-kafka`` is linked with, mostly that of its wheel. Everything
+used here is public API of ``rdkafka.h`` and ``rdkafka_mock.h``. ctypes releases the GIL around
+every call.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from spark_kafka_sink.errors import LibraryUnavailable
 from spark_kafka_sink.libraries import NO_WINDOWS, importing
 
 MINIMUM_VERSION = 0x020E0000  # 2.14.0
+_NEWER = (
+    "install the wheel of confluent-kafka 2.14 or later, or a newer librdkafka if confluent-kafka "
+    "was built on this machine"
+)
 
 _PACKAGE = "confluent_kafka"
 _ELF = b"\x7fELF\2\1"
@@ -93,9 +98,7 @@ def prototype(name: str, result: Any, *arguments: Any) -> Any:
     try:
         function = getattr(_library, name)
     except AttributeError:
-        raise LibraryUnavailable(
-            f"librdkafka lacks {name}; install confluent-kafka 2.14 or later"
-        ) from None
+        raise LibraryUnavailable(f"librdkafka lacks {name}; {_NEWER}") from None
     function.argtypes = list(arguments)
     function.restype = result
     return function
@@ -203,7 +206,7 @@ err2str = prototype("rd_kafka_err2str", TEXT, INT)
 
 if version() < MINIMUM_VERSION:
     raise LibraryUnavailable(
-        f"librdkafka {version_str().decode()} is too old; install confluent-kafka 2.14 or later"
+        f"librdkafka {version_str().decode()} is too old, the sink needs 2.14; {_NEWER}"
     )
 
 # --- Configuration -------------------------------------------------------------------------------
@@ -211,6 +214,7 @@ if version() < MINIMUM_VERSION:
 conf_new = prototype("rd_kafka_conf_new", PTR)
 conf_destroy = prototype("rd_kafka_conf_destroy", None, PTR)
 conf_set = prototype("rd_kafka_conf_set", INT, PTR, TEXT, TEXT, TEXT, SIZE)
+conf_get = prototype("rd_kafka_conf_get", INT, PTR, TEXT, TEXT, POINTER(SIZE))
 conf_set_events = prototype("rd_kafka_conf_set_events", None, PTR, INT)
 conf_properties_show = prototype("rd_kafka_conf_properties_show", None, PTR)
 

@@ -63,8 +63,6 @@ WANTED = {
     r"|sasl\.(mechanisms|password)|socket\.send\.buffer\.bytes|ssl\.(ca|certificate|key)\."
     r"location)=": "librdkafka's names have their effect",
     # --- what is checked at another time
-    r"^accepted here: .*sasl.mechanisms?=GSSAPI": "a client with Kerberos can have it; that of the "
-    "wheel is rejected when it is made",
     r"^accepted here: .*(Invalid PEM keystore|private key is not specified)": "the clients read "
     "PEM text when they are made",
     # --- JAAS strings

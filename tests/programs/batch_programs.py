@@ -253,7 +253,7 @@ def a_service_credential(at):
     at.rows().selectExpr("customer AS value").write.format("kafka").options(**options).save()
 
 
-@BATCHES.row(demands=(MODE,), refused="Krb5LoginModule")
+@BATCHES.row(demands=(MODE,), refused="sasl_gssapi")
 def a_kerberos_login(at):
     """Kerberos with a key tab. Nothing here could log in with it: both refuse."""
     options = {

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_kafka_sink.config.options import review
+from spark_kafka_sink.errors import LibraryUnavailable
 
 _FOLDER = Path(__file__).parents[1] / "corpus"
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
@@ -58,6 +59,9 @@ class Answer:
 
 
 def answer(options: Mapping[str, str]) -> Answer:
-    reviewed = review(options)
+    try:
+        reviewed = review(options)
+    except LibraryUnavailable as error:
+        return Answer((str(error),))
     warnings = reviewed.options.warnings if reviewed.options else ()
     return Answer(tuple(map(str, reviewed.problems)), warnings)

@@ -187,6 +187,24 @@ def test_user_name_and_password_become_javas_login(mechanism, module, name):
     assert isinstance(jaas, Secret)
 
 
+@pytest.mark.parametrize(
+    ("named", "login"),
+    [
+        (
+            {"sasl_kerberos_keytab": "/etc/a.keytab", "sasl_kerberos_principal": "a@X"},
+            {"useKeyTab": "true", "storeKey": "true", "keyTab": "/etc/a.keytab"}
+            | {"principal": "a@X"},
+        ),
+        ({"sasl_kerberos_principal": "a@X"}, {"useTicketCache": "true", "principal": "a@X"}),
+        ({}, {"useTicketCache": "true"}),
+    ],
+)
+def test_a_login_with_kerberos_becomes_javas(named, login):
+    read = source(sasl_mechanism="GSSAPI", **named)
+    assert parsed_jaas(read.pop("sasl.jaas.config")) == ("Krb5LoginModule", login)
+    assert read == {"sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": "kafka"}
+
+
 def test_servers_and_a_password_are_what_the_sink_reads():
     login = {"sasl_mechanism": "PLAIN", "sasl_username": " user ", "sasl_password": " pass \n"}
     read = source(bootstrap_servers="a,\n b:1", **login)

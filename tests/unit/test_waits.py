@@ -31,6 +31,7 @@ CONSTANTS = [
     ("config.producer_options:MISSING_TOPIC_SECONDS", 1, "close.timeout.ms"),
     ("config.producer_options:MISSING_TOPIC_SECONDS", 1, "kafka.max.block.ms"),
     ("clients.oauth_token:_CALL_SECONDS", 2, "close.timeout.ms"),
+    ("clients.kerberos:_SECONDS", 2, "close.timeout.ms"),
     ("clients.session:_FETCH_SECONDS", 1, "close.timeout.ms"),
     ("producer.metadata_plan:_FIRST_BACKOFF_SECONDS", 1, "kafka.max.block.ms"),
     (
@@ -96,6 +97,8 @@ CONSTANTS = [
 ALONE = {
     "driver.options:_CLOSE_SECONDS": "frees a client that never connects",
     "driver.trust_store:_KEYTOOL_SECONDS": "Java on the driver, before anything else",
+    "clients.kerberos:_LONGEST_SECONDS": "a pause between two renewals",
+    "clients.kerberos:_USUAL_SECONDS": "of a ticket",
     "clients.oauth_token:_MAX_SECONDS": "no wait, but a date",
     "clients.oauth_token:_REPLACEMENT_SECONDS": "a pause between two calls",
     "driver.inquirer:_FREE_SECONDS": "frees a client, after everything else",

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from spark_kafka_sink.advice import Advice
+from spark_kafka_sink.clients.kerberos import add_ticket
 from spark_kafka_sink.clients.local_files import add_local_files
 from spark_kafka_sink.clients.oauth_token import shared_token
 from spark_kafka_sink.config.added_settings import query_settings
@@ -172,7 +173,8 @@ class Brokers:
         """It connects on its own, but with the inquirer's settings and token."""
         if self._admin is None:
             user_settings = self._inquirer.settings
-            settings: dict[str, Any] = {**add_local_files(query_settings(user_settings, 0))}
+            local = add_local_files(query_settings(user_settings, 0))
+            settings: dict[str, Any] = {**add_ticket(local)}
             if user_settings.oauth_callback:
                 settings["oauth_cb"] = partial(shared_token, user_settings)
             self._admin = AdminClient(settings, logger=_quiet)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.clients.sockets import Server
+from spark_kafka_sink.config.kerberos import PRINCIPAL, is_kerberos
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
@@ -81,6 +83,9 @@ class CheckContext:
         """The user in ACLs, if the settings name it."""
         if "sasl.username" in self.settings:
             return f"User:{self.settings['sasl.username']}"
+        if PRINCIPAL in self.settings and is_kerberos(self.settings):
+            # Kafka's default rule; sasl.kerberos.principal.to.local.rules may be another.
+            return f"User:{re.split('[/@]', self.settings[PRINCIPAL])[0]}"
         protocol = self.settings.get("security.protocol", "plaintext")
         return "User:ANONYMOUS" if protocol == "plaintext" else "User:..."
 

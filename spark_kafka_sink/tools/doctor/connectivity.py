@@ -12,8 +12,10 @@ from functools import partial
 
 from spark_kafka_sink.advice import Advice, concerns_openssl, settings_rejected
 from spark_kafka_sink.clients import sockets
+from spark_kafka_sink.clients.kerberos import current_ticket
 from spark_kafka_sink.clients.sockets import Server
 from spark_kafka_sink.config import option_table as table
+from spark_kafka_sink.config.kerberos import is_kerberos
 from spark_kafka_sink.config.options import review
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.driver.exactly_once_check import unsupported
@@ -26,6 +28,7 @@ from spark_kafka_sink.errors import (
     KafkaSinkError,
     LibraryUnavailable,
 )
+from spark_kafka_sink.librdkafka import build
 from spark_kafka_sink.report.storage import local_path, try_writing
 from spark_kafka_sink.threads import call_all
 from spark_kafka_sink.tools.doctor.brokers import Brokers
@@ -142,6 +145,25 @@ def tls(context: CheckContext) -> list[Finding]:
         ]
     findings = _probe_all(context.servers, _tls_probe(context, tls_context), context)
     return _keep_usable(context, context.servers, findings)
+
+
+def librdkafka(context: CheckContext) -> list[Finding]:  # noqa: ARG001 - as all checks
+    """Which librdkafka is in use, and what it was built with; the options need no more."""
+    extras = ", ".join(sorted(build.features()))
+    return [passed(f"{build.version()} with {extras}", build.path())]
+
+
+def kerberos_ticket(context: CheckContext) -> list[Finding]:
+    """Kerberos gives a ticket: kinit is there, and keytab, user, realm, clock and KDC are right."""
+    if not is_kerberos(context.settings):
+        return [not_applicable("not a login with Kerberos")]
+    try:
+        ticket = current_ticket(context.settings)
+    except (AuthenticationFailed, InvalidOption) as error:
+        advice = error.args[1] if len(error.args) > 1 else _advice_on(error)
+        return [failed(error.args[0], advice)]
+    until = f"renewed every {ticket.seconds:.0f} s" if ticket.command else "not renewed by the sink"
+    return [passed(f"{ticket.principal}, {until}")]
 
 
 def login(context: CheckContext) -> list[Finding]:

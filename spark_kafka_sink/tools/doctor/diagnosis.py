@@ -52,6 +52,7 @@ class Check:
 #: in the order in which they run, the commonest mistakes first
 CHECKS = (
     Check(connectivity.options, share=1 / 3),
+    Check(connectivity.librdkafka),
     Check(connectivity.report_path, ("options",)),
     Check(schema_checks.columns, ("options",)),
     Check(schema_checks.schema_registry, ("columns",)),
@@ -59,7 +60,8 @@ CHECKS = (
     Check(workers.spark_packages, ("spark_python",), share=1 / 3),
     Check(connectivity.bootstrap_servers, ("options",)),
     Check(connectivity.tls, ("bootstrap_servers",)),
-    Check(connectivity.login, ("tls",), share=1 / 3),
+    Check(connectivity.kerberos_ticket, ("options",)),
+    Check(connectivity.login, ("tls", "kerberos_ticket"), share=1 / 3),
     Check(connectivity.broker_versions, ("login",)),
     Check(connectivity.advertised_listeners, ("login",)),
     Check(connectivity.cluster, ("advertised_listeners",)),

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config import option_table
 from spark_kafka_sink.config.client_settings import read_setting
-from spark_kafka_sink.config.logins import AWS_MSK_IAM
+from spark_kafka_sink.config.kerberos import GSSAPI, KEYTAB, PRINCIPAL, SERVICE_NAME
+from spark_kafka_sink.config.logins import AWS_MSK_IAM, KERBEROS_MODULE
 from spark_kafka_sink.config.option import PREFIX, server_list
 from spark_kafka_sink.config.options import drop_formats
 from spark_kafka_sink.driver.options import read_options
@@ -336,10 +337,14 @@ def source_options(sink: Mapping[str, str], source: Mapping[str, str]) -> dict[s
         settings["bootstrap.servers"] = server_list(settings["bootstrap.servers"])
     mechanism = settings.pop("sasl.mechanisms", settings.get("sasl.mechanism"))
     user, password = settings.pop("sasl.username", ""), settings.pop("sasl.password", "")
+    own_names = {name: settings.pop(name) for name in (KEYTAB, PRINCIPAL) if name in settings}
     if mechanism is not None:
         settings["sasl.mechanism"] = mechanism
         if _JAAS not in settings and PREFIX + _JAAS not in own:
-            settings |= _login(mechanism, user, password)
+            if mechanism == GSSAPI:
+                settings |= _kerberos_login(own_names, settings)
+            else:
+                settings |= _login(mechanism, user, password)
         elif own.get(f"{PREFIX}sasl.mechanism", mechanism) == AWS_MSK_IAM:
             settings[_CALLBACK_HANDLER] = _MSK_IAM_LOGIN[_CALLBACK_HANDLER]
     location = settings.pop("ssl.ca.location", None)
@@ -363,3 +368,13 @@ def _login(mechanism: str, user: str, password: str) -> Mapping[str, str]:
     module = f"org.apache.kafka.common.security.{_LOGIN_MODULES[mechanism]}"
     user, password = (text.translate(_JAAS_ESCAPES) for text in (user, password))
     return {_JAAS: Secret(f'{module} required username="{user}" password="{password}";')}
+
+
+def _kerberos_login(named: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
+    """A login with librdkafka's names as Java's; Java has no default for the service's name."""
+    options = ["useKeyTab=true storeKey=true"] if KEYTAB in named else ["useTicketCache=true"]
+    for name, option in ((KEYTAB, "keyTab"), (PRINCIPAL, "principal")):
+        if name in named:
+            options.append(f'{option}="{named[name].translate(_JAAS_ESCAPES)}"')
+    login = f"com.sun.security.auth.module.{KERBEROS_MODULE} required {' '.join(options)};"
+    return {_JAAS: Secret(login), SERVICE_NAME: settings.get(SERVICE_NAME, "kafka")}
