@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from enum import Enum
 
@@ -165,7 +165,8 @@ class Transaction:
             try:
                 with self.producer.exclusive_client() as client:
                     failure = calls.abort_transaction(client, deadline.slice(_CALL_SECONDS))
-                self.producer.poll()
+                with suppress(InterruptedError):  # of what may have caused this abort
+                    self.producer.poll()
             except KafkaSinkError:
                 return  # the error that caused the abort says more
             if failure is None or not failure.is_retriable or deadline.expired:

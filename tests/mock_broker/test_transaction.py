@@ -9,6 +9,7 @@ from mock_cluster import INIT_PRODUCER_ID, PRODUCE
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption, TransactionFailed
+from spark_kafka_sink.librdkafka import transaction_calls as calls
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.transaction_calls import transaction_failure
 from spark_kafka_sink.transactions.offset_calls import CLIENTS_AT_ONCE, BrokerWait
@@ -64,6 +65,26 @@ def test_a_record_that_only_brokers_reject_ends_a_transaction(transaction, recor
     has_advice = "with DescribeConfigs on the topic, the sink knows" in str(raised.value)
     assert has_advice == (topic == "t")
     assert not transaction.producer.collect_report().dead_letters
+
+
+def test_a_thread_that_was_woken_up_still_aborts_its_transaction(
+    transaction, records, cluster, monkeypatch
+):
+    """Also if it noticed that elsewhere, as while it waited for rows."""
+    outcomes, abort = [], calls.abort_transaction
+
+    def watched(client, seconds):
+        outcomes.append(abort(client, seconds))
+        return outcomes[-1]
+
+    monkeypatch.setattr(calls, "abort_transaction", watched)
+    transaction.send(records(["a"]))
+    transaction.flush(20)
+    cluster.set_round_trip(1, 400)  # more than one call waits
+    transaction.producer.wakeup()
+    transaction.close()
+    assert len(outcomes) > 1
+    assert outcomes[-1] is None
 
 
 def has_failed(transaction: Transaction) -> bool:
