@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import metadata
 from pathlib import Path
@@ -43,6 +44,7 @@ from spark_kafka_sink.config.option_table import (
     REGISTRY_SETTINGS,
 )
 from spark_kafka_sink.driver.options import read_options
+from spark_kafka_sink.errors import LibraryUnavailable
 from spark_kafka_sink.tools.job import command as job_command
 from spark_kafka_sink.tools.job import replay
 from spark_kafka_sink.tools.local_kafka import LocalKafka
@@ -180,7 +182,7 @@ def check_pip(words: list[str]) -> None:
     for word in words[1:]:
         if word.startswith(("-", ".", "/")):
             continue
-        requirement = Requirement(word)
+        requirement = Requirement(re.sub(r"\$\(.*?\)", "1", word))  # what a command prints
         if requirement.name == "spark-kafka-sink":
             assert requirement.extras <= set(metadata("spark-kafka-sink").get_all("Provides-Extra"))
 
@@ -249,7 +251,8 @@ def test_a_configuration_is_valid_for_a_job(block, tmp_path):
 def test_the_options_in_a_block_that_is_not_run_are_valid(block):
     options = OPTIONS_IN.get(block.language, no_options)(block.text)
     assert options or block.language not in OPTIONS_IN or PREFIX not in block.text
-    read_options({BOOTSTRAP_SERVERS.name: "example:9092", **options})
+    with suppress(LibraryUnavailable):  # Kerberos, which the wheel's librdkafka lacks
+        read_options({BOOTSTRAP_SERVERS.name: "example:9092", **options})
 
 
 def no_options(_: str) -> dict[str, str]:

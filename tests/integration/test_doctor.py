@@ -81,8 +81,8 @@ WITH_ONE_BROKER = {"in_sync_replicas", "coordinators"}
 
 def not_passed(results, but_for=EXACTLY_ONCE):
     """Everything that did not pass, and was not left out, by name."""
-    expected = {"columns", "dead_letter_topic", "executors", "report_path", "schema_registry"}
-    expected |= {*but_for, *WITH_ONE_BROKER}
+    expected = {"columns", "dead_letter_topic", "executors", "kerberos_ticket", "report_path"}
+    expected |= {"schema_registry", *but_for, *WITH_ONE_BROKER}
     return {
         name: f"{result.outcome.value}: {result.message}"
         for name, result in results.items()
