@@ -137,6 +137,18 @@ def test_without_the_option_timestamps_that_were_committed_before_are_missed(sin
     expect_only(sink, ROWS[2][1], *ROWS[0])
 
 
+def test_tasks_that_commit_without_the_option_do_not_match_with_it(sink):
+    """So it is set before the first start, or the micro-batch fails in either way."""
+    restore(sink, "partly")
+    del sink.options["timestamp.column"]
+    assert write(sink, 2, 1, ROWS[2][1]).total_sent == 3
+    sink.options["timestamp.column"] = "timestamp"
+    assert write(sink, 2, 0, ROWS[2][0]).total_sent == 0
+    with pytest.raises(ReplayDiffers, match="has committed 3 different rows"):
+        write(sink, 2, 1, ROWS[2][1])
+    expect_only(sink, ROWS[2][1])
+
+
 def test_another_number_of_partitions_has_to_wait_for_the_end_of_a_micro_batch(sink):
     number = 3
     restore(sink, "partly")
