@@ -264,6 +264,11 @@ class Advice(Enum):
         "brokers, skip this check: preflight=false",
         "`no broker answered at`",
     )
+    PORT_OF_HTTP = (
+        "The port speaks HTTP, not Kafka's protocol",
+        "Correct the port in kafka.bootstrap.servers",
+        "`Invalid response size 1213486160`",
+    )
     SETTINGS_REJECTED = (
         "A kafka.* option, or a file that it names, is not usable",
         "Correct the option kafka.* that the message names",
@@ -705,6 +710,8 @@ _BY_TEXT = {
         "(?i)SSL_CTX_new|NO.CIPHERS|NO.SUITABLE.|no.protocols.available|disabled for fips|"
         "inner_evp_generic_fetch|invalid provider|cipher.not.supported"
     ): Advice.OPENSSL_CONFIGURATION,
+    # The first four bytes of an answer, as a number: HTTP.
+    "Invalid response size 1213486160": Advice.PORT_OF_HTTP,
     "certificate has expired": Advice.CERTIFICATE_HAS_EXPIRED,
     "certificate is not yet valid": Advice.CERTIFICATE_IS_NOT_YET_VALID,
     "(Hostname|address) mismatch|no alternative certificate subject": (

@@ -35,6 +35,9 @@ _EXTRAS = {
     "matplotlib": "report",
 }
 
+#: extras that only the process of a command needs
+_OF_COMMANDS = ("jobs", "report")
+
 #: what loaders and libraries say -> what is wrong; the first that fits
 _CAUSES = {
     "file too short|invalid ELF header|bad magic number|marshal data|not a mach-o|null bytes": (
@@ -101,9 +104,10 @@ def _explained(error: Exception, package: str, extra: str) -> KafkaSinkError:
     is_missing = isinstance(error, ImportError) and not folders
     if is_missing or (missing is not None and extra and not _other_build(folders)):
         wanted = f"'spark-kafka-sink[{extra}]'" if extra else name
+        where = "" if extra in _OF_COMMANDS else f" {_EVERYWHERE}"
         return LibraryUnavailable(
             f"the package {name} is not installed for {sys.executable} ({text}): run "
-            f"pip install {wanted} {_EVERYWHERE}"
+            f"pip install {wanted}{where}"
         )
     return not_loadable(package, text)
 

@@ -207,8 +207,13 @@ class OptionValues:
 def option_texts(options: Mapping[str, object]) -> dict[str, str]:
     """The options as Spark passes them to a format: as text, without those that are None.
 
-    Raises InvalidOption for a name of another type.
+    Raises InvalidOption for a name of another type, and for what is no mapping.
     """
+    if not isinstance(options, Mapping):
+        raise InvalidOption(
+            f"the options are of type {type(options).__name__}, not a dictionary of names and "
+            "values; Spark's foreachBatch needs foreach_batch(options), not foreach_batch"
+        )
     for name in options:
         if not isinstance(name, str):
             raise InvalidOption(f"the name of an option is {name!r}, of type {type(name).__name__}")

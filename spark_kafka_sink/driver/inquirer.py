@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
-from spark_kafka_sink.advice import Advice, concerns_openssl
+from spark_kafka_sink.advice import Advice, advice_on_text, concerns_openssl
 from spark_kafka_sink.clients.session import Session, concerns_login
 from spark_kafka_sink.clients.sockets import concerns_clients_certificate, tls_explanation
 from spark_kafka_sink.config.added_settings import query_settings
@@ -140,7 +140,7 @@ class Inquirer:
         return BrokerUnavailable(
             f"no broker answered at {self.settings['bootstrap.servers']} within {waited}"
             f"{': ' * bool(self.problem)}{self.problem}",
-            Advice.NO_BROKER.remedy,
+            advice_on_text(self.problem, Advice.NO_BROKER).remedy,
         )
 
     def discard_token(self) -> None:

@@ -172,7 +172,8 @@ def check_schema(
     ]
     if "value" not in types:
         problems.append(
-            f"column value ({' or '.join(TEXT)}) is required but missing{_hint('value', types)}"
+            f"column value ({' or '.join(TEXT)}) is required but missing"
+            f"{_hint('value', types) or _value_of(types)}"
         )
     if "topic" not in types and topic is None:
         hint = _hint("topic", types)
@@ -304,6 +305,16 @@ def _or_format(column: str, kind: str) -> str:
     is_nested = kind.startswith(("struct<", "array<", "map<"))
     can_be_serialized = column in ("value", "key") and is_nested
     return f", or set {column}.format=avro or json" if can_be_serialized else ""
+
+
+def _value_of(names: Collection[str]) -> str:
+    """How to make a value of the columns that there are."""
+    if not names:
+        return ""
+    if len(names) == 1:
+        (name,) = names
+        return f"; for instance string({sql_name(name)}) AS value"
+    return "; for instance to_json(struct(*)) AS value"
 
 
 def _hint(column: str, names: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -32,6 +33,8 @@ from spark_kafka_sink.transactions.ledger import (
 from spark_kafka_sink.transactions.offset_calls import BrokerWait, never
 from spark_kafka_sink.transactions.transaction import Transaction, TransactionState
 
+_log = logging.getLogger("spark_kafka_sink")
+
 
 @contextmanager
 def exactly_once(
@@ -50,6 +53,9 @@ def exactly_once(
     task = _task(settings, origin)
     release_freed_memory()  # of the previous task, as for a borrowed producer
     transaction, committed = _begin(options, settings, prefix, task, is_woken)
+    if committed is not None and task.is_batch:
+        # A stream repeats by itself; a batch may have the id of another one by mistake.
+        _log.warning("%s of %s was committed before: none of its rows are sent", task, prefix)
     sender = PartitionTransaction(transaction, prefix, settings.ledger_topic, task, committed)
     try:
         transaction.producer.begin_task(origin)

@@ -488,7 +488,7 @@ def test_a_second_call_in_a_micro_batch_needs_a_prefix_of_its_own(
 # --- batches --------------------------------------------------------------------------------------
 
 
-def test_batches_with_growing_ids_are_written_exactly_once(spark, target):
+def test_batches_with_growing_ids_are_written_exactly_once(spark, target, caplog):
     computed = spark.sparkContext.accumulator(0)
 
     @F.udf("string")
@@ -508,6 +508,8 @@ def test_batches_with_growing_ids_are_written_exactly_once(spark, target):
     write(20260106)
     write(20260106, "late")
     assert (target.values(), computed.value) == (["a", "b", "c"], 3)
+    skipped = [text for text in caplog.messages if "was committed before" in text]
+    assert [text.partition(" of ")[0] for text in skipped] == ["batch 20260101", "batch 20260106"]
     with pytest.raises(LedgerAhead, match=r"batch 20260105: .*pass ids that grow"):
         write(20260105, "d")
     write(20260107, "e")

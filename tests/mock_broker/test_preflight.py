@@ -166,20 +166,44 @@ class StoppingBroker(StreamRequestHandler):
         self.rfile.read(4)
 
 
+class WebServer(StreamRequestHandler):
+    """Answers anything, and keeps the connection."""
+
+    def handle(self):
+        self.rfile.read(4)
+        self.wfile.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        self.rfile.read()
+
+
+@contextmanager
+def serving(handler):
+    with ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def test_a_broker_that_stops_during_the_login_has_not_rejected_it(options, monkeypatch):
     monkeypatch.setattr(inquirer, "UNREACHABLE_SECONDS", 0.5)
     login = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
     login |= {"kafka.sasl.username": "u", "kafka.sasl.password": "hunter2"}
-    with ThreadingTCPServer(("127.0.0.1", 0), StoppingBroker) as server:
-        servers = f"127.0.0.1:{server.server_address[1]}"
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        try:
-            with pytest.raises(BrokerUnavailable, match="mechanism handshake failed"):
-                preflight.check(options(kafka_bootstrap_servers=servers, **login))
-        finally:
-            server.shutdown()
-            serving.join()
+    with (
+        serving(StoppingBroker) as servers,
+        pytest.raises(BrokerUnavailable, match="mechanism handshake failed"),
+    ):
+        preflight.check(options(kafka_bootstrap_servers=servers, **login))
+
+
+def test_a_port_that_speaks_http_is_named(options):
+    with (
+        serving(WebServer) as servers,
+        pytest.raises(BrokerUnavailable, match=r"Correct the port in kafka\.bootstrap\.servers"),
+    ):
+        preflight.check(options(kafka_bootstrap_servers=servers))
 
 
 def test_a_first_micro_batch_waits_if_one_of_two_brokers_may_answer(options, resolver, monkeypatch):

@@ -851,6 +851,12 @@ def test_a_name_that_is_no_text_is_rejected(name):
         parse({**SERVERS, name: "x"})
 
 
+def test_a_function_that_gets_no_options_says_how_it_is_called():
+    """As Spark calls ``foreachBatch(foreach_batch)``."""
+    with pytest.raises(InvalidOption, match=r"type str, .* needs foreach_batch\(options\)"):
+        parse("localhost:9092")
+
+
 @pytest.mark.parametrize("batch_id", [-1, 2**63, 1.0, "5", date(2026, 11, 28)])
 def test_an_id_of_a_batch_that_the_ledger_cannot_keep_is_rejected(batch_id):
     options = {"kafka.bootstrap.servers": "a:1", "topic": "t", "send.from": "driver"}

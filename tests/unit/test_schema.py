@@ -186,8 +186,19 @@ def test_type_of_the_topic_column_does_not_matter_when_the_option_is_given():
     assert check_schema(schema(("value", TEXT), ("topic", LongType())), "t") is None
 
 
-def test_missing_value_is_rejected():
-    assert problems(("key", TEXT)) == "column value (string or binary) is required but missing"
+@pytest.mark.parametrize(
+    ("names", "remedy"),
+    [
+        ([], ""),
+        (["key"], "; for instance string(key) AS value"),
+        (["a b"], "; for instance string(`a b`) AS value"),
+        (["id", "amount"], "; for instance to_json(struct(*)) AS value"),
+    ],
+)
+def test_missing_value_is_rejected_and_one_of_the_columns_is_proposed(names, remedy):
+    columns = [(name, TEXT) for name in names]
+    expected = f"column value (string or binary) is required but missing{remedy}"
+    assert problems(*columns) == expected
 
 
 def test_value_in_another_case_is_pointed_out():
