@@ -98,7 +98,11 @@ def current_ticket(settings: Mapping[str, str]) -> Ticket:
         if known is not None and not known.next_check.expired:
             return known
         try:
-            _ticket = _from_keytab(settings) if KEYTAB in settings else _kept(settings)
+            _ticket = (
+                _ticket_from_keytab(settings)
+                if KEYTAB in settings
+                else _ticket_from_cache(settings)
+            )
         except AuthenticationFailed:
             if known is None or known.end.expired:
                 raise
@@ -115,7 +119,7 @@ def _owner(settings: Mapping[str, str]) -> tuple[str, str]:
 # --- with a keytab --------------------------------------------------------------------------------
 
 
-def _from_keytab(settings: Mapping[str, str]) -> Ticket:
+def _ticket_from_keytab(settings: Mapping[str, str]) -> Ticket:
     """Java keeps the ticket in its own memory; here it is in a folder of this process."""
     keytab, principal = Path(settings[KEYTAB]).absolute(), settings[PRINCIPAL]
     try:
@@ -159,14 +163,14 @@ def _remove(pid: int) -> None:
 # --- with a cache of tickets ----------------------------------------------------------------------
 
 
-def _kept(settings: Mapping[str, str]) -> Ticket:
+def _ticket_from_cache(settings: Mapping[str, str]) -> Ticket:
     """A ticket that kinit, or the system's login, has put into a cache."""
     name = settings.get(TICKET_CACHE, "")
     if name:
         os.environ[_CACHE_VARIABLE] = name
     text = _list(name)
-    found = _PRINCIPAL.search(text)
-    principal = found[1] if found else "?"
+    line = _PRINCIPAL.search(text)
+    principal = line[1] if line else "?"
     wanted = settings.get(PRINCIPAL, principal)
     if principal not in (wanted, f"{wanted}@{principal.rpartition('@')[2]}"):
         raise AuthenticationFailed(
@@ -174,7 +178,7 @@ def _kept(settings: Mapping[str, str]) -> Ticket:
             "Run kinit for that user, or name the other one as the principal",
         )
     granted = _GRANTING_TICKET.search(text)
-    # As in Java, what cannot be renewed is whoever's who fills the cache.
+    # As in Java, whoever fills the cache also replaces a ticket that cannot be renewed.
     command = ""
     if granted is not None and granted[3]:
         kinit = shlex.quote(settings.get(KINIT) or _KINIT)

@@ -33,9 +33,8 @@ from spark_kafka_sink.process_limits import thread_limit_reached
 from spark_kafka_sink.secret import redacted
 
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's text
-_GSSAPI = re.compile(
-    "GSSAPI (Error|module)|no mechanism available"
-)  # the system's libraries say it
+# What the system's libraries say.
+_GSSAPI = re.compile("GSSAPI (Error|module)|no mechanism available")
 _REJECTED = "the brokers reject the last one"
 # librdkafka's text if the connection ends before the broker has seen the login.
 _LOST = re.compile(r"handshake failed: Local: (Broker transport failure|Timed out)")
@@ -129,8 +128,9 @@ class Session(Generic[ClientT]):
         """What to raise for the client's latest error if it ``concerns_login``."""
         kind, advice = AuthenticationFailed, Advice.NO_TOKEN
         if _GSSAPI.search(error.text):
-            is_passing = advice_on_kerberos(error.text) is Advice.KDC_AWAY
-            kind = TokenUnavailable if is_passing else AuthenticationFailed
+            from spark_kafka_sink.clients.kerberos import kerberos_error
+
+            kind = type(kerberos_error("", error.text))
         if error.text.startswith(_NO_TOKEN):
             if self._settings.oauth_callback:
                 failure = self._tokens.failure

@@ -45,10 +45,10 @@ def path() -> str:
     """The file of the library that the loader has found, or "" if this system does not say."""
     info = _SymbolInfo()
     try:
-        found = c.libc.dladdr(ctypes.cast(c.version, ctypes.c_void_p), ctypes.byref(info))
+        is_found = c.libc.dladdr(ctypes.cast(c.version, ctypes.c_void_p), ctypes.byref(info))
     except AttributeError:
         return ""
-    return os.path.realpath(os.fsdecode(info.file)) if found and info.file else ""
+    return os.path.realpath(os.fsdecode(info.file)) if is_found and info.file else ""
 
 
 @cache

@@ -165,7 +165,7 @@ class _RowQueue:
         self._is_aborted = False
         #: how many have come
         self.batches = 0
-        #: set when the sender asks for its first rows, or ends
+        #: set when the sender asks for its first rows, or when it ends
         self.are_needed = Event()
 
     def put(self, batch: pa.RecordBatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.config import option_table as table
@@ -173,7 +173,7 @@ def check_schema(
     if "value" not in types:
         problems.append(
             f"column value ({' or '.join(TEXT)}) is required but missing"
-            f"{_hint('value', types) or _value_of(types)}"
+            f"{_hint('value', types) or _value_of(types, is_serialized='value' in serialized)}"
         )
     if "topic" not in types and topic is None:
         hint = _hint("topic", types)
@@ -307,14 +307,17 @@ def _or_format(column: str, kind: str) -> str:
     return f", or set {column}.format=avro or json" if can_be_serialized else ""
 
 
-def _value_of(names: Collection[str]) -> str:
+def _value_of(types: Mapping[str, str], *, is_serialized: bool) -> str:
     """How to make a value of the columns that there are."""
-    if not names:
+    if not types:
         return ""
-    if len(names) == 1:
-        (name,) = names
-        return f"; for instance string({sql_name(name)}) AS value"
-    return "; for instance to_json(struct(*)) AS value"
+    if is_serialized:
+        return "; for instance struct(*) AS value"
+    if len(types) > 1:
+        return "; for instance to_json(struct(*)) AS value"
+    ((name, kind),) = types.items()
+    bytes_or_text = [sql_name(name)] if kind == "binary" else conversions("value", kind, name)
+    return f"; for instance {bytes_or_text[0]} AS value"
 
 
 def _hint(column: str, names: Iterable[str]) -> str:

@@ -54,7 +54,7 @@ def exactly_once(
     release_freed_memory()  # of the previous task, as for a borrowed producer
     transaction, committed = _begin(options, settings, prefix, task, is_woken)
     if committed is not None and task.is_batch:
-        # A stream repeats by itself; a batch may have the id of another one by mistake.
+        # Spark repeats a micro-batch of a stream. A batch may have another one's id by mistake.
         _log.warning("%s of %s was committed before: none of its rows are sent", task, prefix)
     sender = PartitionTransaction(transaction, prefix, settings.ledger_topic, task, committed)
     try:

@@ -187,6 +187,18 @@ def test_dead_letters_say_where_their_rows_were(spark, target, tmp_path):
 # --- errors ---------------------------------------------------------------------------------------
 
 
+def counter(spark):
+    """How many values were computed by the function, which returns them as they are."""
+    computed = spark.sparkContext.accumulator(0)
+
+    @F.udf("string")
+    def count(value):
+        computed.add(1)
+        return value
+
+    return computed, count
+
+
 def refuse_seven(column):
     """As a function inside a function, it reaches workers, which lack this module."""
 
@@ -385,12 +397,7 @@ def test_a_query_is_stopped_while_spark_begins_to_compute_rows(spark, target, tm
 
 
 def test_a_micro_batch_that_was_committed_is_skipped_without_computing_it(spark, target, tmp_path):
-    computed = spark.sparkContext.accumulator(0)
-
-    @F.udf("string")
-    def count(value):
-        computed.add(1)
-        return value
+    computed, count = counter(spark)
 
     def rows(*batches):
         words = stream_of(spark, tmp_path / "in", *batches)
@@ -489,12 +496,7 @@ def test_a_second_call_in_a_micro_batch_needs_a_prefix_of_its_own(
 
 
 def test_batches_with_growing_ids_are_written_exactly_once(spark, target, caplog):
-    computed = spark.sparkContext.accumulator(0)
-
-    @F.udf("string")
-    def count(value):
-        computed.add(1)
-        return value
+    computed, count = counter(spark)
 
     def write(batch_id, *values):
         frame = spark.createDataFrame([(value,) for value in values], "value string")

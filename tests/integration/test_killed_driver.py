@@ -46,9 +46,9 @@ class Held:
     def run(self, sender="driver"):
         """Run what is left, in this process; returns the reports of its micro-batches."""
         reports = []
-        given = options(self.topics.bootstrap_servers, self.topic) | {"send.from": sender}
+        sink_options = options(self.topics.bootstrap_servers, self.topic) | {"send.from": sender}
         rows = stream_of(self.spark, self.folder / "words")
-        run(rows.writeStream.foreachBatch(foreach_batch(given, reports.append)), self.folder)
+        run(rows.writeStream.foreachBatch(foreach_batch(sink_options, reports.append)), self.folder)
         return reports
 
     def committed(self):
@@ -195,12 +195,12 @@ class BegunByExecutors:
         rows = words.selectExpr(
             "value AS key", "value", f"if(value = '{bad}', -1, null) AS partition"
         )
-        given = options(self.topics.bootstrap_servers, self.topic) | {"send.from": sender}
+        sink_options = options(self.topics.bootstrap_servers, self.topic) | {"send.from": sender}
         if self.hashed == "hash(key)":
             rows = rows.repartition(2, "key")
             if sender == "executors":
-                given["exactly.once.partitions"] = "2"
-        run(rows.writeStream.foreachBatch(foreach_batch(given)), self.folder)
+                sink_options["exactly.once.partitions"] = "2"
+        run(rows.writeStream.foreachBatch(foreach_batch(sink_options)), self.folder)
 
     def fail(self, sender, bad="none"):
         with pytest.raises(StreamingQueryException) as raised:

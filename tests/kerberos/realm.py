@@ -59,7 +59,7 @@ _CONFIGURATION = """
 class Realm:
     """A running KDC, for ``with Realm(folder) as realm``; its configuration is the environment's.
 
-    ``ticket_seconds``: how long the tickets last that clients ask for.
+    ``ticket_seconds``: the lifetime of clients' tickets.
     """
 
     def __init__(self, folder: Path, ticket_seconds: int = 3600) -> None:

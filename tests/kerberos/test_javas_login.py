@@ -105,6 +105,6 @@ def test_java_takes_one_name_of_the_service(realm, java, monkeypatch):
     }
     name = "kafka.sasl.kerberos.service.name"
     for service, is_accepted in ((None, True), ("kafka", True), ("broker", False)):
-        given = options if service is None else options | {name: service}
-        assert (java.verdict(given).outcome == "accepted") == is_accepted
-        assert logs_in(given) == is_accepted
+        of_service = options if service is None else options | {name: service}
+        assert (java.verdict(of_service).outcome == "accepted") == is_accepted
+        assert logs_in(of_service) == is_accepted

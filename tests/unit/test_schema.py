@@ -201,6 +201,24 @@ def test_missing_value_is_rejected_and_one_of_the_columns_is_proposed(names, rem
     assert problems(*columns) == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "expression"),
+    [
+        (LongType(), "string(only)"),
+        (BYTES, "only"),
+        (schema(("a", TEXT)), "to_json(only)"),
+        (ArrayType(TEXT), "to_json(only)"),
+    ],
+)
+def test_the_proposed_value_has_what_the_only_column_has(kind, expression):
+    assert problems(("only", kind)).endswith(f"; for instance {expression} AS value")
+
+
+def test_a_value_that_a_format_serializes_is_proposed_as_a_struct():
+    with pytest.raises(InvalidSchema, match=r"; for instance struct\(\*\) AS value$"):
+        check_schema(schema(("id", TEXT), ("amount", LongType())), "t", ["value"])
+
+
 def test_value_in_another_case_is_pointed_out():
     assert "missing (found Value; names are case-sensitive)" in problems(("Value", TEXT))
 
