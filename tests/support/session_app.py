@@ -108,7 +108,8 @@ if how == "found":
     except Exception as error:  # noqa: BLE001 - the test is about its text
         print(error)
 if kind == "connect" and how == "found":
-    # The first row cannot be sent while Spark computes the other one for a minute.
+    # The first row cannot be sent, and it comes when Spark has begun to compute the other one,
+    # which takes a minute.
     ticks = Path(folder, "ticks")
     for name in ("large", "slow"):
         Path(folder, name).mkdir()
@@ -119,11 +120,14 @@ if kind == "connect" and how == "found":
 
     def compute(value):
         if value == "large":
+            deadline = time.monotonic() + 60
+            while not ticks.exists() and time.monotonic() < deadline:
+                time.sleep(0.1)
             return 2_000_000 * "x"
         for _ in range(60):
-            time.sleep(1)
             with ticks.open("a") as file:
                 file.write(".")
+            time.sleep(1)
         return value
 
     rows = large.union(slow).select(F.udf(compute, "string")("value").alias("value"))
