@@ -198,11 +198,17 @@ class NonBlockingProducer:
         ProducerClosed if the producer is closed first. Drops no records.
         """
         deadline, seconds = Deadline(timeout_seconds, self._clock), _FLUSH_SECONDS
+        reports_arrive = False
 
         def flush_once() -> None:
-            nonlocal seconds
+            nonlocal seconds, reports_arrive
+            acknowledged = self._engine.acknowledged
             with self._timed(Wait.ACKNOWLEDGEMENT):
-                self._flush_client(deadline.slice(seconds))
+                if reports_arrive:  # the client's flush would delay the next ones
+                    self._handle_events(deadline.slice(seconds))
+                else:
+                    self._flush_client(deadline.slice(seconds))
+            reports_arrive = self._engine.acknowledged > acknowledged
             self._raise_failure()
             # The records of a transaction linger again if its partitions were not part of it yet.
             seconds = min(2 * seconds, _REPORT_SECONDS)

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.librdkafka import log_lines
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode, error_name
+from spark_kafka_sink.librdkafka.events import AcknowledgedRecords
 from spark_kafka_sink.producer import topic_metadata
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.arrow import split_by_topic
@@ -196,6 +198,34 @@ def test_a_first_batch_does_not_linger_while_others_wait_for_its_report(producer
     sends = [p.send(records(["v" * 1000] * 500, key=pa.array(["k"] * 500))) for _ in range(3)]
     wait_until(lambda: p.poll() or sends[0].send.is_complete)
     p.flush(10)
+
+
+def test_flush_reads_the_next_reports_at_once_while_reports_arrive(
+    producer, records, cluster, monkeypatch
+):
+    calls, flush, poll = [], Client.flush, Client.poll
+
+    def note_and_flush(client, seconds):
+        calls.append("flush")
+        flush(client, seconds)
+
+    def poll_and_note(client, seconds=0.0):
+        events = list(poll(client, seconds))
+        calls.extend([type(event) for event in events] or [None])
+        return events
+
+    p = producer(kafka_linger_ms="0")
+    for number in range(20):
+        p.send(records(["v"], topic=f"t{number}"))
+    p.flush(10)
+    cluster.set_round_trip(1, 300)
+    for number in range(20):
+        p.send(records(["v"], topic=f"t{number}"))
+    monkeypatch.setattr(Client, "flush", note_and_flush)
+    monkeypatch.setattr(Client, "poll", poll_and_note)
+    p.flush(10)
+    assert AcknowledgedRecords in calls
+    assert (AcknowledgedRecords, "flush") not in pairwise(calls)
 
 
 @pytest.mark.parametrize("max_block_seconds", [0.0, 0.3])
