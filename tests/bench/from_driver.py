@@ -1,7 +1,8 @@
 """Micro-batches sent from the driver, beside Spark's own sink and this one's tasks.
 
 The whole time of a micro-batch (``triggerExecution``), each way in turn in one warm session, whose
-rows are in 2 or 8 Spark partitions. Argument: rounds (default 3).
+rows are in 2 or 8 Spark partitions. Two ways send nothing: the rest of a time beside them is what
+sending costs. Argument: rounds (default 3).
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from pyspark.sql import SparkSession
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
-PEERS = (SPARKS_OWN, OURS, FROM_DRIVER, FROM_DRIVER_EXACTLY_ONCE)
+NOOP = "rows computed, not sent (noop)"
+TO_ARROW = "rows read as Arrow, not sent"
+PEERS = (SPARKS_OWN, OURS, FROM_DRIVER, FROM_DRIVER_EXACTLY_ONCE, NOOP, TO_ARROW)
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,12 @@ def run(spark: SparkSession, servers: str, work: Work, peer: str) -> float:
     create_topics(servers, [topic], partitions=4)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as checkpoint:
         options = {"kafka.bootstrap.servers": servers, "topic": topic}
-        writer = direct_to_peer(rows.writeStream, peer, options)
+        if peer == NOOP:
+            writer = rows.writeStream.format("noop")
+        elif peer == TO_ARROW:
+            writer = rows.writeStream.foreachBatch(lambda frame, _: frame.toArrow())
+        else:
+            writer = direct_to_peer(rows.writeStream, peer, options)
         query = writer.option("checkpointLocation", checkpoint).start()
         while query.lastProgress is None or query.lastProgress["batchId"] < work.micro_batches:
             assert query.isActive, query.exception()
