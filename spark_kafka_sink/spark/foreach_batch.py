@@ -149,9 +149,17 @@ def _run(spark: SparkSession, options: SinkOptions) -> str | None:
 
 
 def _is_batch(options: SinkOptions, query_id: str | None) -> bool:
-    """Whether the ledger is one of batches, outside of a stream."""
-    is_possible = options.exactly_once is not None and options.is_sent_from_driver
-    return is_possible and not private_api.is_in_query(query_id)
+    """Whether the ledger is one of batches, outside of a stream.
+
+    Raises InvalidOption if tasks are to write it: theirs counts the micro-batches of a query.
+    """
+    if options.exactly_once is None or private_api.is_in_query(query_id):
+        return False
+    if not options.is_sent_from_driver:
+        raise InvalidOption(
+            "delivery.guarantee=exactly-once outside of a stream needs send.from=driver"
+        )
+    return True
 
 
 def _check_tasks(batch: DataFrame, options: SinkOptions) -> None:

@@ -165,10 +165,14 @@ def test_exactly_once_repeats_nothing_under_another_id(spark, bootstrap_servers,
     }
     frame = spark.range(20).selectExpr(ROWS).repartition(1)
     sink_options = options(stub.url, bootstrap_servers, **exactly_once)
-    spark_kafka_sink.foreach_batch(sink_options)(frame, 0)
-    with running_stub() as other:
-        other.first_id = 900
-        sink_options = options(other.url, bootstrap_servers, **exactly_once)
-        spark_kafka_sink.foreach_batch(sink_options)(frame, 0)  # as after a restart
-        assert other.requests
+    spark.sparkContext.setLocalProperty("sql.streaming.queryId", "as-in-a-stream")
+    try:
+        spark_kafka_sink.foreach_batch(sink_options)(frame, 0)
+        with running_stub() as other:
+            other.first_id = 900
+            sink_options = options(other.url, bootstrap_servers, **exactly_once)
+            spark_kafka_sink.foreach_batch(sink_options)(frame, 0)  # as after a restart
+            assert other.requests
+    finally:
+        spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
     assert sorted(ids(stub, topics.read(topic))) == list(range(20))

@@ -14,7 +14,7 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.errors import InvalidOption, LedgerLost
 from spark_kafka_sink.spark import micro_batch
-from spark_kafka_sink.spark.foreach_batch import MicroBatches, _check_tasks
+from spark_kafka_sink.spark.foreach_batch import MicroBatches, _check_tasks, _is_batch
 
 
 def called(*batch_ids: int, failed: tuple[int, ...] = (), first_batch: int = 0, run: str = "a"):
@@ -117,3 +117,17 @@ def test_without_pinned_threads_the_driver_sends_nothing_exactly_once(session):
     rejected = pytest.raises(InvalidOption, match="PYSPARK_PIN_THREAD=false")
     with nullcontext() if is_pinned else rejected:
         _check_tasks(frame, options)
+
+
+def test_outside_of_a_stream_only_the_driver_writes_exactly_once():
+    once = {
+        "kafka.bootstrap.servers": "host:9092",
+        "delivery.guarantee": "exactly-once",
+        "topic": "t",
+    }
+    from_tasks, from_driver = parse(once), parse(once | {"send.from": "driver"})
+    assert not _is_batch(from_tasks, "a-query")
+    assert not _is_batch(from_driver, "a-query")
+    assert _is_batch(from_driver, None)
+    with pytest.raises(InvalidOption, match=r"outside of a stream needs send\.from=driver"):
+        _is_batch(from_tasks, None)

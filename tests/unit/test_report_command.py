@@ -106,6 +106,12 @@ def test_a_missing_path_is_named(tmp_path, capsys):
     assert capsys.readouterr().err == f"error: {tmp_path}/missing: No such file or directory\n"
 
 
+def test_the_checkpoint_of_a_stream_is_named_as_one(tmp_path, capsys):
+    (tmp_path / "offsets").mkdir()
+    assert main(["report", str(tmp_path)]) == 2
+    assert "is the checkpoint of a stream; reports are in" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", [None, b"", b"\n\n", line()[:50]])
 def test_nothing_there_is_exit_code_1(tmp_path, capsys, text):
     if text is not None:
