@@ -1,1 +1,1 @@
-"""Tools around the sink: doctor, report, transactions, the job with its replay, a local Kafka."""
+"""Tools around the sink: doctor, report, the job with its replay, a local Kafka and registry."""
