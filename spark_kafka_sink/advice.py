@@ -148,20 +148,20 @@ class Advice(Enum):
         "The brokers have lost records of this producer, for instance in an unclean leader "
         "election, or forget a producer that is idle, as Redpanda does "
         "(transactional_id_expiration_ms)",
-        "Let Spark repeat the task: its next attempt sends all of them again with a new producer; "
-        "raise that time on the brokers if this happens often",
+        "Let Spark repeat the task: its next attempt sends all of them again; raise that time on "
+        "the brokers if this happens often",
     )
     INVALID_PRODUCER_ID_MAPPING = (
         "Exactly-once: the brokers have forgotten the transactional id, because it was idle for "
         "longer than transactional.id.expiration.ms",
-        "Let Spark repeat the task: its next attempt sends all of them again with a new producer; "
-        "raise that time on the brokers if this happens often",
+        "Let Spark repeat the task: its next attempt sends all records again; raise that time on "
+        "the brokers if this happens often",
     )
     INVALID_PRODUCER_EPOCH = (
         "The brokers have a newer epoch of this producer than it has itself",
-        "Let Spark repeat the task: its next attempt sends all records again with a new producer. "
-        "Exactly-once: if this happens often, two queries may use the same "
-        "transactional.id.prefix or checkpoint: stop one of them",
+        "Let Spark repeat the task: its next attempt sends all records again. Exactly-once: if "
+        "this happens often, two queries may use the same transactional.id.prefix or checkpoint: "
+        "stop one of them",
     )
     IDEMPOTENCE_UNSUPPORTED = (
         "The brokers do not support idempotent producers",
@@ -206,8 +206,7 @@ class Advice(Enum):
         "The brokers throttle this client, as Event Hubs does; or their policy does not allow the "
         "records, or the new topic (create.topic.policy.class.name)",
         "If they throttle it, let Spark repeat the task, and write with fewer tasks at once or "
-        "give the cluster more throughput; otherwise write or create them as the policy requires, "
-        "which whoever runs the brokers knows",
+        "give the cluster more throughput; otherwise write or create them as the policy requires",
     )
     THROTTLING_QUOTA_EXCEEDED = (
         "The brokers limit how many topics this user may create in a time "

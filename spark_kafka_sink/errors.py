@@ -18,7 +18,7 @@ def _rebuild(cls: type[KafkaSinkError], args: tuple[Any, ...], fields: dict[str,
 
 
 class KafkaSinkError(Exception):
-    """Root of all errors that this package raises."""
+    """Root of all errors that this package raises. Their messages say what to do."""
 
     #: Whether a restart of the query would fail in the same way, or do harm: a login that is
     #: rejected too often may be locked.
@@ -51,8 +51,6 @@ def add_sentence(error: KafkaSinkError, sentence: str) -> None:
 class InvalidOption(KafkaSinkError):
     """An option is unknown, malformed, missing or contradicts another. Raised on the driver.
 
-    What to do: correct the option that the message names.
-
     ``option``: the one whose name or value is wrong, whatever the others are; None if options
     contradict each other, or one is missing.
     """
@@ -65,28 +63,23 @@ class InvalidOption(KafkaSinkError):
 
 
 class InvalidConfiguration(KafkaSinkError):
-    """The configuration file of a job has mistakes. Raised before the query starts.
+    """A job's configuration file has mistakes, which the message lists.
 
-    What to do: correct every line that the message lists.
+    Raised before the query starts.
     """
 
     is_permanent = True
 
 
 class InvalidSchema(KafkaSinkError):
-    """The DataFrame's columns cannot become Kafka records. Raised on the driver.
-
-    What to do: select, rename or cast the columns that the message names.
-    """
+    """The DataFrame's columns cannot become Kafka records. Raised on the driver."""
 
     is_permanent = True
 
 
 class SchemaMismatch(InvalidSchema):
-    """A column does not fit the schema with which it is to be serialized. Raised on the driver;
-    by a task for the latest schema of a topic that comes from the column.
-
-    What to do: change the column or the schema, as the message says for each field.
+    """A column does not fit the schema with which it is to be serialized. Raised on the driver; by
+    a task for the latest schema of a topic that comes from the column.
 
     ``problems``: one sentence for each field.
     """
@@ -97,19 +90,13 @@ class SchemaMismatch(InvalidSchema):
 
 
 class UnsupportedType(SchemaMismatch):
-    """A column has a Spark type that the serialization format does not have. Raised on the driver.
-
-    What to do: cast the fields that the message names, as it says.
-    """
+    """The serialization format lacks the Spark type of a column. Raised on the driver."""
 
 
 class SchemaIncompatible(KafkaSinkError):
-    """The schema registry rejects a schema as incompatible with the subject's earlier versions.
+    """The schema registry rejects a schema as incompatible with earlier versions of ``subject``.
 
-    What to do: change the column so that the schema may evolve (new fields nullable), or the
-    subject's compatibility level.
-
-    ``subject``: the one that rejects it.
+    Make new fields nullable, or change the subject's compatibility level.
     """
 
     is_permanent = True
@@ -120,11 +107,9 @@ class SchemaIncompatible(KafkaSinkError):
 
 
 class SchemaNotFound(KafkaSinkError):
-    """The schema registry does not have the schema, and the query may not register it.
+    """The schema registry lacks the schema in ``subject``, and the query may not register it.
 
-    What to do: register the schema, or set ``auto.register.schemas=true``.
-
-    ``subject``: where it was looked for.
+    Register the schema, or set ``auto.register.schemas=true``.
     """
 
     def __init__(self, message: str, *, subject: str) -> None:
@@ -135,26 +120,22 @@ class SchemaNotFound(KafkaSinkError):
 class RegistryUnavailable(KafkaSinkError):
     """The schema registry does not answer in time, or answers with an error of its own.
 
-    What to do: check that ``schema.registry.url`` is right and reachable; then start the query
-    again. A running query needs the registry only for topics that it has not written to.
+    Check that ``schema.registry.url`` is right and reachable; then start the query again. A running
+    query needs the registry only for topics that it has not written to.
     """
 
 
 class RegistryRejected(KafkaSinkError):
     """The schema registry rejects the login, the permissions or the request.
 
-    What to do: correct the ``schema.registry.*`` option that the message names, or grant the
-    permission. ``RegistryRefused`` is its former name; deprecated.
+    ``RegistryRefused``: the former name; deprecated.
     """
 
     is_permanent = True
 
 
 class UnsupportedSaveMode(KafkaSinkError):
-    """A save mode that a Kafka topic does not support. Raised on the driver.
-
-    What to do: write with ``mode("append")``.
-    """
+    """A save mode that a Kafka topic does not support: write with ``mode("append")``."""
 
     is_permanent = True
 
@@ -162,48 +143,37 @@ class UnsupportedSaveMode(KafkaSinkError):
 class InvalidRecord(KafkaSinkError):
     """A row cannot become a Kafka record. Nothing of its Arrow batch was sent.
 
-    What to do: filter or repair the row that the message names, or collect such rows in a topic:
-    ``on.record.error=dead-letter``.
+    Filter or repair the row that the message names, or set ``on.record.error=dead-letter``.
     """
 
     is_permanent = True
 
 
 class BrokerUnavailable(KafkaSinkError):
-    """No broker answers. Raised on the driver, before any task starts.
-
-    What to do: check that ``kafka.bootstrap.servers`` is right and reachable from the driver.
-    """
+    """No broker answers. Raised on the driver, before any task starts."""
 
 
 class AuthenticationFailed(KafkaSinkError):
-    """The brokers reject the login, or TLS fails. Raised on the driver.
-
-    What to do: correct the ``kafka.sasl.*``, ``kafka.ssl.*`` or ``kafka.security.protocol`` option.
-    """
+    """The brokers reject the login, or TLS fails. Raised on the driver."""
 
     is_permanent = True
 
 
 class TokenUnavailable(AuthenticationFailed):
-    """There is no token for the login now, so no broker was asked. Raised on the driver.
+    """There is no token for the login now. Raised on the driver; with Kerberos, also by tasks.
 
     The token endpoint does not answer in time, or only with an error of its own (HTTP 408, 429,
     5xx); or the function of ``oauth.callback``, or AWS's signer, raised an error or did not return
-    in time. With Kerberos, the KDC does not answer; then tasks may raise it, too.
-
-    What to do: check what the message names; then start the query again.
+    in time; or Kerberos' KDC does not answer. Once this is solved, start the query again.
     """
 
     is_permanent = False
 
 
 class TopicUnavailable(KafkaSinkError):
-    """A topic cannot be written to: it is forbidden, invalid, or missing and not created.
+    """``topic`` cannot be written to: it is forbidden, invalid, or missing and not created.
 
-    What to do: create the topic, or grant the permission that the message names.
-
-    ``topic``; ``code``: librdkafka's name for the error.
+    ``code``: librdkafka's name for the error.
     """
 
     def __init__(self, message: str, *, topic: str, code: str) -> None:
@@ -213,17 +183,12 @@ class TopicUnavailable(KafkaSinkError):
 
 
 class ProducerClosed(KafkaSinkError):
-    """The producer is closed, or another thread is closing it.
-
-    What to do: nothing, if the task was being stopped.
-    """
+    """The producer is closed, or another thread is closing it, as when a task is stopped."""
 
 
 class DeliveryFailed(KafkaSinkError):
-    """A broker or the client rejected records.
-
-    What to do: look at the broker error in the message. Spark's next attempt sends the whole
-    partition again.
+    """A broker or the client rejected records. Spark's next attempt sends the whole partition
+    again.
 
     ``topic``, ``partition`` (-1: not yet assigned) and ``code`` (librdkafka's name for the error)
     are those of the first error.
@@ -239,31 +204,26 @@ class DeliveryFailed(KafkaSinkError):
 class DeadlineExceeded(KafkaSinkError):
     """A wait expired before the brokers had acknowledged all records.
 
-    What to do: check that the brokers are reachable and keep up. If they are only slow, raise the
-    option that the message names.
+    They cannot be reached, or do not keep up. If they are only slow, raise the option that the
+    message names.
     """
 
 
 class BufferExhausted(DeadlineExceeded):
-    """The send buffer stayed full for ``kafka.max.block.ms``.
+    """The send buffer stayed full for ``kafka.max.block.ms``. Nothing of the send was accepted.
 
-    What to do: check that the brokers keep up; raise ``kafka.buffer.memory`` or
-    ``kafka.max.block.ms``.
-
-    No record of the send was accepted. ``accepted_rows``: 0; deprecated.
+    Check that the brokers keep up; raise ``kafka.buffer.memory`` or ``kafka.max.block.ms``.
+    ``accepted_rows``: 0; deprecated.
     """
 
     accepted_rows = 0
 
 
 class MetadataTimeout(DeadlineExceeded):
-    """A topic's metadata did not arrive within its budget (KIP-912).
+    """A topic's metadata did not arrive within its budget (KIP-912). ``topic``: the first such one.
 
-    What to do: check that the brokers are reachable; raise ``kafka.max.block.ms``, or give
-    metadata its own budget with ``kafka.max.block.ms.include.metadata=false`` and
-    ``kafka.max.block.metadata.ms``.
-
-    ``topic``: the first topic that waited too long.
+    Check that the brokers are reachable; raise ``kafka.max.block.ms``, or
+    ``kafka.max.block.metadata.ms`` with ``kafka.max.block.ms.include.metadata=false``.
     """
 
     def __init__(self, message: str, *, topic: str) -> None:
@@ -274,8 +234,8 @@ class MetadataTimeout(DeadlineExceeded):
 class LedgerAhead(KafkaSinkError):
     """Exactly-once: Kafka already has a later micro-batch than the one that Spark runs now.
 
-    What to do: restore the newer checkpoint. The message says how to write the old micro-batches
-    again on purpose.
+    Restore the newer checkpoint. The message says how to write the old micro-batches again on
+    purpose.
     """
 
     is_permanent = True
@@ -284,17 +244,16 @@ class LedgerAhead(KafkaSinkError):
 class LedgerLost(KafkaSinkError):
     """Exactly-once: the consumer groups that record what was committed are missing or outdated.
 
-    What to do: find out whether the micro-batch is in the topics, then start a new ledger with
-    ``exactly.once.first.batch``. The same option switches an existing query to exactly-once.
+    Find out whether the micro-batch is in the topics, then start a new ledger with
+    ``exactly.once.first.batch``.
     """
 
     is_permanent = True
 
 
 class ReplayDiffers(KafkaSinkError):
-    """Exactly-once: a partition that is already committed has different rows this time.
-
-    What to do: make the query deterministic, as the message says.
+    """Exactly-once: a partition that is already committed has different rows this time, for
+    instance because the query is not deterministic.
     """
 
     is_permanent = True
@@ -303,16 +262,16 @@ class ReplayDiffers(KafkaSinkError):
 class RowsIncomplete(KafkaSinkError):
     """Exactly-once: Spark ended a task before it had passed all rows, so nothing was committed.
 
-    What to do: look for the error that ended the query; nothing if the query was stopped.
+    Look for the error that ended the query, unless it was stopped.
     """
 
 
 class MicroBatchTooLarge(KafkaSinkError):
-    """With ``send.from=driver``, the micro-batch has more than ``driver.max.rows`` rows.
+    """With ``send.from=driver``, the micro-batch has more than ``driver.max.rows`` rows, or more
+    bytes than the driver can hold. With exactly-once, none of them is visible; otherwise some may
+    be in Kafka.
 
-    With exactly-once, none of them is visible; otherwise some may be in Kafka.
-
-    What to do: limit the source, such as ``maxOffsetsPerTrigger``; or ``send.from=executors``.
+    Limit the source, such as with ``maxOffsetsPerTrigger``, or set ``send.from=executors``.
     """
 
     is_permanent = True
@@ -322,18 +281,14 @@ class PartitionsChanged(KafkaSinkError):
     """Exactly-once: the number of Spark partitions is not ``exactly.once.partitions``, or not the
     one with which the micro-batch began.
 
-    What to do: set the number that the message names, and leave the query as it was until the
-    micro-batch is complete.
+    Leave the query as it was until the micro-batch is complete.
     """
 
     is_permanent = True
 
 
 class TransactionFailed(KafkaSinkError):
-    """The brokers rejected a step of a transaction.
-
-    What to do: follow the message. ``code`` is librdkafka's name for the error.
-    """
+    """The brokers rejected a step of a transaction. ``code``: librdkafka's name for the error."""
 
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
@@ -343,44 +298,34 @@ class TransactionFailed(KafkaSinkError):
 class TransactionFenced(KafkaSinkError):
     """Another attempt of the same task has replaced this one, and decides what becomes visible.
 
-    What to do: nothing, if Spark repeats or speculates tasks, or if the query has just restarted:
-    Spark lets a task that it interrupts run for two more seconds. If it keeps happening, two
-    queries use the same ``transactional.id.prefix`` or checkpoint: stop one.
+    This is normal if Spark repeats or speculates tasks, or if the query has just restarted. If it
+    keeps happening, two queries use the same ``transactional.id.prefix`` or checkpoint: stop one.
     """
 
 
 class TransactionTimeout(KafkaSinkError):
     """A task kept its transaction open for longer than ``kafka.transaction.timeout.ms``.
 
-    What to do: make micro-batches smaller or use more partitions; or raise the option.
+    Make micro-batches smaller, or use more partitions.
     """
 
 
 class LimitReached(KafkaSinkError):
     """The Python process gets no more memory or threads. Raised by a task, or on the driver.
 
-    What to do: raise the limit that the message names, such as ``spark.executor.pyspark.memory``,
-    ``ulimit -u``, or a container's ``pids.max``.
+    The limit may be ``spark.executor.pyspark.memory``, ``ulimit -u``, or a container's
+    ``pids.max``.
     """
 
 
 class LibraryUnavailable(KafkaSinkError):
-    """A library is missing, too old, or cannot be loaded.
-
-    It is librdkafka, which the wheel ``confluent-kafka`` contains, or what an extra installs, or
-    PySpark. Its files may be damaged, in an archive, or for another Python or processor.
-
-    What to do: run the ``pip install`` of the message, on the machine where it failed.
-    """
+    """librdkafka, PySpark or a library of an extra is missing, too old, or cannot be loaded."""
 
     is_permanent = True
 
 
 class LocalServerError(KafkaSinkError):
-    """A local Apache Kafka or schema registry could not be fetched, started or stopped.
-
-    What to do: follow the message, or use an existing broker: ``KAFKA_BOOTSTRAP_SERVERS``.
-    """
+    """A local Apache Kafka or schema registry could not be fetched, started or stopped."""
 
 
 # --- errors in Spark's text about a failed query -------------------------------------------------

@@ -30,8 +30,8 @@ BOOTSTRAP_SERVERS = Option(
     default=None,
     is_required=True,
     if_absent="none: required",
-    meaning="Comma-separated `host:port` of some brokers, such as `localhost:9092`. As in Java, a "
-    "protocol in front of a server means nothing. Without a port, it is 9092.",
+    meaning="Comma-separated `host:port` of some brokers, such as `localhost:9092`. Without a "
+    "port, it is 9092.",
 )
 TOPIC: Option[str | None] = Option(
     "topic",
@@ -46,8 +46,7 @@ TIMESTAMP_COLUMN: Option[str | None] = Option(
     default=None,
     if_absent="none: the time of sending",
     meaning="The column, of type timestamp, that is the record's timestamp, such as `event_time`. "
-    "Without it, no column is, whatever its name. Brokers delete records by their timestamps: see "
-    "[timestamps](format.md#timestamps).",
+    "Brokers delete records by their timestamps: see [timestamps](format.md#timestamps).",
 )
 CLOSE_TIMEOUT_MS = Option(
     "close.timeout.ms",
@@ -75,7 +74,7 @@ MAX_BLOCK_MS = Option(
     minimum=0,
     maximum=_MAX_INT,
     meaning="How long a task waits while that buffer is full, and how long records wait for their "
-    "topic's metadata. With `0`, a task never waits for room, and metadata has its own budget.",
+    "topic's metadata. With `0`, a task never waits for room.",
 )
 MAX_BLOCK_MS_INCLUDE_METADATA = Option(
     "kafka.max.block.ms.include.metadata",
@@ -89,8 +88,7 @@ MAX_BLOCK_METADATA_MS = Option(
     default="60000",
     minimum=0,
     maximum=_MAX_INT,
-    meaning="How long records wait for their topic's metadata if metadata has its own budget: "
-    "with `kafka.max.block.ms.include.metadata=false` or `kafka.max.block.ms=0`.",
+    meaning="That budget; it also applies with `kafka.max.block.ms=0`.",
 )
 METADATA_MAX_AGE_MS = Option(
     "kafka.metadata.max.age.ms",
@@ -98,8 +96,8 @@ METADATA_MAX_AGE_MS = Option(
     default="300000",
     minimum=1,
     maximum=_MAX_INT,
-    meaning="The age at which a topic's metadata is fetched again, for instance to find new "
-    "partitions; also its limits, such as `max.message.bytes`.",
+    meaning="The age at which a topic's metadata is fetched again, which finds new partitions and "
+    "limits, such as `max.message.bytes`.",
 )
 METADATA_EVICT_MS = Option(
     "kafka.metadata.evict.ms",
@@ -115,22 +113,21 @@ PARTITIONER_RACK_AWARE = Option(
     true_or_false,
     default="false",
     meaning="`true` sends records without a key to partitions whose leader is in the client's own "
-    "rack, and to all partitions while there are none (KIP-1123). Needs `kafka.client.rack` or "
-    "`client.rack.variable`.",
+    "rack, if there are any (KIP-1123). Needs `kafka.client.rack` or `client.rack.variable`.",
 )
 CLIENT_RACK: Option[str | None] = Option(
     "kafka.client.rack",
     any_text,
     default=None,
-    meaning="The rack, such as an availability zone, in which the executors are: a `broker.rack` "
-    "of the brokers. [Reports](reports.md) then count the records that went to another one.",
+    meaning="The rack, such as an availability zone, of the executors: a `broker.rack` of the "
+    "brokers. [Reports](reports.md) then count the records that went to another one.",
 )
 CLIENT_RACK_VARIABLE: Option[str | None] = Option(
     "client.rack.variable",
     variable_name,
     default=None,
-    meaning="Instead of `kafka.client.rack`, if executors are in several racks: the name of the "
-    "environment variable that contains the rack of each executor.",
+    meaning="Instead of `kafka.client.rack`, if executors are in several racks: the environment "
+    "variable that contains the rack of each executor.",
 )
 OAUTH_CALLBACK: Option[str | None] = Option(
     "oauth.callback",
@@ -152,8 +149,7 @@ DEAD_LETTER_TOPIC: Option[str | None] = Option(
     topic_name,
     default=None,
     if_absent="none: required for `on.record.error=dead-letter`",
-    meaning="Topic for dead letters: the rejected records, with headers `kafka-nb.*` that give the "
-    "reason.",
+    meaning="Topic for the rejected records, with headers `kafka-nb.*` that give the reason.",
 )
 DELIVERY_GUARANTEE = Option(
     "delivery.guarantee",
@@ -176,8 +172,8 @@ DRIVER_MAX_ROWS = Option(
     default="200000",
     minimum=1,
     maximum=2**33 - 2,  # Spark numbers the rows of a partition with 33 bits
-    meaning="With `send.from=driver`: how many rows a micro-batch may have; one with more fails. "
-    "They have to fit into the memory of the driver.",
+    meaning="With `send.from=driver`: how many rows a micro-batch may have. They have to fit into "
+    "the memory of the driver.",
 )
 EXACTLY_ONCE_PARTITIONS: Option[int | None] = Option(
     "exactly.once.partitions",
@@ -188,8 +184,7 @@ EXACTLY_ONCE_PARTITIONS: Option[int | None] = Option(
     if_absent="none: required for `exactly-once` with the format; `foreach_batch` repartitions",
     only_with=Feature.EXACTLY_ONCE,
     meaning="How many Spark partitions every micro-batch has, at most 10000. The query must end "
-    "with `repartition(P, key)`, where the key alone decides where a row goes, or with "
-    "`repartition(1)`: see [exactly-once](exactly-once.md).",
+    "with `repartition(P, key)` or `repartition(1)`: see [exactly-once](exactly-once.md).",
 )
 TRANSACTIONAL_ID_PREFIX: Option[str | None] = Option(
     "transactional.id.prefix",
@@ -197,8 +192,8 @@ TRANSACTIONAL_ID_PREFIX: Option[str | None] = Option(
     default=None,
     if_absent="`kafka-nb-` and the query's id",
     only_with=Feature.EXACTLY_ONCE,
-    meaning="Prefix of the transactional ids, and of the ids of the ledger's consumer groups. "
-    "Each sink of a query needs its own. Required with `foreach_batch` under Spark Connect.",
+    meaning="Prefix of the transactional ids, and of the ledger's consumer groups. Each sink of a "
+    "query needs its own. Required with `foreach_batch` under Spark Connect.",
 )
 EXACTLY_ONCE_LEDGER_TOPIC: Option[str | None] = Option(
     "exactly.once.ledger.topic",
@@ -207,7 +202,7 @@ EXACTLY_ONCE_LEDGER_TOPIC: Option[str | None] = Option(
     if_absent="the option `topic`; required without it",
     only_with=Feature.EXACTLY_ONCE,
     meaning="An existing topic, to which nothing is written: the ledger's consumer groups commit "
-    "offsets for its partition 0. The user needs Read on it.",
+    "offsets for its partition 0.",
 )
 EXACTLY_ONCE_FIRST_BATCH = Option(
     "exactly.once.first.batch",
@@ -313,7 +308,7 @@ KEY_SUBJECT_NAME_STRATEGY = Option(
     one_of("topic", "record", "topic-record"),
     default="topic",
     only_with=Feature.REGISTRY,
-    meaning="The subject of the schema of `key`, likewise; `topic` is `<topic>-key`.",
+    meaning="The subject of the schema of `key`, likewise.",
 )
 AUTO_REGISTER_SCHEMAS = Option(
     "auto.register.schemas",

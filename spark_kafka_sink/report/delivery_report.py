@@ -45,8 +45,7 @@ class DeliveryReport(TaskFigures):
 
     ``sent_records``: by topic; ``sent_bytes_by_topic``: of keys and values. ``failed_records``: by
     topic, partition (-1: not assigned yet) and error code, librdkafka's or the sink's own.
-    ``acknowledged_records``: by topic and partition. A report is complete when its task has ended,
-    and nothing changes it then.
+    ``acknowledged_records``: by topic and partition. Nothing changes a report whose task has ended.
     """
 
     sent_records: Counter[str] = field(default_factory=Counter, metadata=COUNTS)
@@ -81,20 +80,18 @@ class DeliveryReport(TaskFigures):
         return DeliveryReport(**added_up(self, other))
 
     def with_failed_tasks(self, failed: DeliveryReport) -> DeliveryReport:
-        """The report of a micro-batch, including the reports of its failed tasks.
-
-        ``failed_tasks`` of both are the same tasks, unless one was repeated.
-        """
+        """The report of a micro-batch, including the reports of its failed tasks."""
         return replace(
             self + failed,
             tasks=max(self.tasks, failed.tasks),
+            # the same tasks, unless one was repeated
             failed_tasks=max(self.failed_tasks, failed.failed_tasks),
             batch_id=self.batch_id,
             outcome=self.outcome,
         )
 
     def delivered_records(self) -> Counter[str]:
-        """Records by topic that the brokers acknowledged; topics without any are left out."""
+        """Acknowledged records by topic; topics without any are left out."""
         delivered: Counter[str] = Counter()
         for (topic, _), records in self.acknowledged_records.items():
             delivered[topic] += records
@@ -186,9 +183,9 @@ class DeliveryReport(TaskFigures):
         return cls(**values)
 
     def dead_letters_by_topic(self) -> dict[str, dict[str, int]]:
-        """How many records of each topic ("" for null) were rejected with each error.
+        """Rejected records by topic ("" for null) and error.
 
-        Only the topics with the most are named, so that reports and metrics stay small.
+        Only the topics with the most are named.
         """
         totals: Counter[str] = Counter()
         for (topic, _), records in sorted(self.dead_letters.items()):

@@ -161,15 +161,14 @@ def _parsed(
 def register(spark: SparkSession) -> None:
     """Register ``format("kafka-nb")`` with a session, and activate it in the calling thread.
 
-    Call it where the wheel is not installed (otherwise Spark finds the format through the installed
-    module ``pyspark_kafka_nb``), and once in every thread of your own that writes: Spark looks for
-    Python data sources in the calling thread's active session, and only the main thread has one.
-    Without this call, Ctrl-C costs the main thread that session, too, if it interrupts a call of
-    Spark. After ``patch_pyspark`` it is not necessary.
+    Call it where the wheel is not installed, and once in every thread of your own that writes:
+    Spark looks for Python data sources in the calling thread's active session. Only the main thread
+    has one, and loses it when Ctrl-C interrupts a call of Spark, unless it has called this. After
+    ``patch_pyspark`` it is not necessary.
 
     Issues a UserWarning if the session has ``spark.speculation``, or kills Python workers that wait
-    for brokers (``spark.python.worker.killOnIdleTimeout``). Raises KafkaSinkError before
-    Spark 4.0, which has no Python data sources: use ``foreach_batch``.
+    for brokers (``spark.python.worker.killOnIdleTimeout``). Raises KafkaSinkError before Spark 4.0:
+    use ``foreach_batch``.
     """
     require_data_sources()
     ensure_registered(spark)

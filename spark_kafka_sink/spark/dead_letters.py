@@ -24,11 +24,11 @@ def restore_dead_letters(records: DataFrame) -> DataFrame:
     """The rows that were rejected, from the records of a dead letter topic.
 
     ``records``: as Spark's Kafka source reads them with ``includeHeaders``, in a batch or a stream.
-    Returns the sink's columns with their original values, of which ``timestamp`` is written with
-    ``timestamp.column=timestamp``; then ``error`` (null for a record that is
-    no dead letter), ``message``, ``query_id``, ``batch_id``, ``task_partition`` and ``row``; then
-    the dead letter's place, ``dead_letter_partition`` and ``dead_letter_offset``. Raises
-    LibraryUnavailable before PySpark 4.0.
+    Returns the sink's columns with their original values (``timestamp`` is written with
+    ``timestamp.column=timestamp``); then ``error`` (null: no dead letter), ``message``,
+    ``query_id``, ``batch_id``, ``task_partition`` and ``row``; then the dead letter's place,
+    ``dead_letter_partition`` and ``dead_letter_offset``. Raises LibraryUnavailable before PySpark
+    4.0.
     """
     require_restoration()
     # A column of its own, so that Spark looks for them once per record.

@@ -67,24 +67,20 @@ def foreach_batch(
 
     With None in place of a micro-batch's id, it writes any other DataFrame, as a batch.
 
-    The ``options`` are those of ``format("kafka-nb")``; one that is None is not set. Raises
-    InvalidOption. The function that it returns raises InvalidSchema, BrokerUnavailable,
-    AuthenticationFailed or TopicUnavailable before any row moves; errors of tasks arrive in Spark's
-    exceptions, as with the format.
-
-    docs/foreach_batch.md says what ``send.from=driver`` changes, and docs/exactly-once.md what
-    ``delivery.guarantee=exactly-once`` does.
+    The ``options`` are those of ``format("kafka-nb")``. Raises InvalidOption, and
+    LibraryUnavailable without pandas. The function that it returns raises InvalidSchema,
+    BrokerUnavailable, AuthenticationFailed or TopicUnavailable before any row moves; errors of
+    tasks arrive in Spark's exceptions, as with the format.
 
     After every micro-batch, also one that failed, its report is logged (logger
     ``spark_kafka_sink``, level INFO) and given to ``on_report``, in the process that runs the
     function: yours, or under Spark Connect a Python worker of the server. If ``on_report`` raises,
     the query fails, although the micro-batch is in Kafka, and a restarted at-least-once query sends
     it again. If tasks failed, the report covers only these, and only with the option
-    ``report.path``: Spark drops the reports of the others.
+    ``report.path``.
 
-    A UserWarning names options that are ignored, or weaken the delivery, and columns that are not
-    written although they may be meant to be. Spark's ``mapInArrow``, which runs the tasks, requires
-    pandas in that process; without it, raises LibraryUnavailable.
+    A UserWarning names options that are ignored or weaken the delivery, and columns that are not
+    written although they may be meant to be. docs/foreach_batch.md has more.
     """
     with importing("pandas", extra="spark"):
         require_minimum_pandas_version()

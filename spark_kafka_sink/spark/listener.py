@@ -54,18 +54,15 @@ _ON_REPORT = object()
 class KafkaSinkListener(StreamingQueryListener):
     """Collects what Spark and the sink report about a session's streaming queries.
 
-    Add it before the queries start: ``spark.streams.addListener(listener)``. Spark reports rows,
-    times and the source's lag without further setup. The sink's reports arrive in one of two ways:
+    Add it before the queries start: ``spark.streams.addListener(listener)``. The sink's reports
+    arrive in one of two ways; without them, its figures are absent from the metrics, not 0:
 
     - ``foreach_batch(options, on_report=listener.on_report)``, in classic sessions;
-    - ``report_path``: the folder of the option ``report.path``, or a list of them, of which the
-      listener reads what is appended from now on. They must be on this machine.
-
-    Without reports, the sink's figures are absent from the metrics, not 0.
+    - ``report_path``: the folder of the option ``report.path`` on this machine, or a list of them;
+      the listener reads what is appended from now on.
 
     ``expected_queries``: names of queries that have to start; ``/health`` answers 503 until all of
-    them have. Raises KafkaSinkError if a path cannot be read or is a URI of other storage. It
-    cannot be pickled for another process.
+    them have. Raises KafkaSinkError if a path cannot be read or is a URI of other storage.
     """
 
     def __init__(
@@ -95,10 +92,8 @@ class KafkaSinkListener(StreamingQueryListener):
     def serve_metrics(self, port: int, address: str = "127.0.0.1") -> MetricsServer:
         """Serve the metrics to Prometheus by HTTP, without encryption or authentication.
 
-        The path ``/health`` answers 200 while micro-batches succeed, otherwise 503 and the reasons:
-        a query has failed, and since then has neither completed a micro-batch nor waited for data;
-        an expected query has not started; or no query runs.
-        A query whose first micro-batch still runs counts as healthy.
+        The path ``/health`` answers 200 while micro-batches succeed, otherwise 503 and the reasons,
+        which docs/metrics.md lists.
 
         Returns the server, which has ``url`` and ``close()``; with port 0, the system chooses one.
         Raises KafkaSinkError if the port is in use, the address is not one of this machine, or the

@@ -30,15 +30,14 @@ _originals: dict[tuple[type, str], Callable[..., Any]] = {}
 def patch_pyspark() -> None:
     """Send what this process writes with ``format("kafka")`` or ``"kafka-nb"`` to this sink.
 
-    From then on the writers of PySpark, ``DataFrame.write`` and ``DataFrame.writeStream``, classic
-    and Connect, do so in every thread, whatever program or library calls them: a batch without a
-    mode appends, a stream in update mode uses ``foreach_batch``, and so does every write with
-    ``send.from=driver`` or before Spark 4.0. Sinks that a declarative pipeline defines after the
-    call go to this sink, too. Other formats, tables and all reading stay as they are.
-    ``mode("overwrite")`` and ``mode("ignore")`` raise UnsupportedSaveMode.
+    It changes ``DataFrame.write`` and ``DataFrame.writeStream``, classic and Connect, in every
+    thread: a batch without a mode appends; a stream in update mode uses ``foreach_batch``, and so
+    does every write with ``send.from=driver`` or before Spark 4.0. Sinks that a declarative
+    pipeline defines after the call go to this sink, too. ``mode("overwrite")`` and
+    ``mode("ignore")`` raise UnsupportedSaveMode. docs/patch.md says what stays as it is.
 
     Call it before a program creates its writers; calling it twice is harmless. Under Spark Connect,
-    functions for foreachBatch run in a process of the server, which is patched too.
+    it also patches the server's process that runs functions for foreachBatch.
     """
     with _lock:
         if _originals:
@@ -51,7 +50,7 @@ def patch_pyspark() -> None:
 
 
 def unpatch_pyspark() -> None:
-    """Undo ``patch_pyspark``: PySpark's classes are as they were. Running queries go on."""
+    """Undo ``patch_pyspark``. Running queries go on."""
     with _lock:
         while _originals:
             (writer, name), original = _originals.popitem()

