@@ -118,7 +118,8 @@ class ProducerCache:
         self._live_topics.pop(options, None)
         self._live_topics[options] = producer.live_topics()
         if len(self._live_topics) > _MAX_IDLE:
-            del self._live_topics[next(iter(self._live_topics))]
+            # Another thread may have removed it.
+            self._live_topics.pop(next(iter(self._live_topics)), None)
 
     def close(self, timeout_seconds: float) -> None:
         """Close one idle producer after another until the timeout."""

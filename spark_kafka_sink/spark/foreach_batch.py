@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -100,7 +100,8 @@ def foreach_batch(
         try:
             query_id = _query_id(batch.sparkSession)
             is_batch = _is_batch(parsed, query_id)
-            is_first_of_run = is_batch or sequence.begin(_run(batch.sparkSession, parsed), batch_id)
+            run = _run(batch.sparkSession, parsed)
+            is_first_of_run = is_batch or sequence.begin(run, batch_id)
             batch = _with_known_types(batch, parsed)
             _check_tasks(batch, parsed)
             if is_first:
@@ -114,7 +115,7 @@ def foreach_batch(
             named = _add_prefix(
                 parsed.replace_value(table.BATCH_ID, batch_id), query_id, is_batch=is_batch
             )
-            _check_first_call(named, sequence.run, batch_id)
+            _check_first_call(named, run, batch_id)
         except KafkaSinkError as error:
             raise error.with_traceback(None) from headline(error)
         batch = _select_used(
@@ -125,9 +126,9 @@ def foreach_batch(
         try:
             writer.run(may_be_committed=is_first_of_run)
             if batch_id is not None:
-                write_batch_marker(writer.options, None, batch_id, writer.partitions)
-                sequence.complete(batch_id)
-                _remember_call(named, sequence.run, batch_id)
+                _write_marker(writer.options, batch_id, writer.partitions, batch.sparkSession)
+                sequence.complete(run, batch_id)
+                _remember_call(named, run, batch_id)
         except Exception as error:
             reports.publish_failed(replace(writer.report, batch_id=batch_id))
             if isinstance(error, KafkaSinkError):
@@ -137,6 +138,18 @@ def foreach_batch(
         warn_of_old_records(report, parsed)
 
     return write
+
+
+def _write_marker(
+    options: SinkOptions, batch_id: int, partitions: int, spark: SparkSession
+) -> None:
+    """Raises what ``write_batch_marker`` raises, and InterruptedError if the query is stopped."""
+    try:
+        write_batch_marker(
+            options, None, batch_id, partitions, lambda: private_api.is_interrupted(spark)
+        )
+    except InterruptedError:
+        raise InterruptedError(private_api.INTERRUPTION) from None
 
 
 def _run(spark: SparkSession, options: SinkOptions) -> str | None:
@@ -174,14 +187,14 @@ def _check_tasks(batch: DataFrame, options: SinkOptions) -> None:
 
 @dataclass
 class MicroBatches:
-    """Which micro-batches of a run the function was called for, as exactly-once needs each of them.
+    """Which micro-batches the function was called for, as exactly-once needs each of them.
 
     The ledger finds a gap too, but not whose fault it is.
     """
 
     settings: ExactlyOnceOptions | None
-    run: str | None = None
-    latest: int | None = None
+    #: the last one that is complete, by the run of its query: queries may share the function
+    latest: dict[str | None, int] = field(default_factory=dict)
 
     def begin(self, run: str | None, batch_id: int | None) -> bool:
         """Whether it is the first one of the query's ``run``.
@@ -190,13 +203,14 @@ class MicroBatches:
         """
         if batch_id is None or self.settings is None:
             return False
-        if self.latest is None or run != self.run:
-            self.run, self.latest = run, batch_id - 1
+        if run not in self.latest:
+            self.latest[run] = batch_id - 1
             return True
-        if self.latest < batch_id - 1 and batch_id != self.settings.first_batch:
+        latest = self.latest[run]
+        if latest < batch_id - 1 and batch_id != self.settings.first_batch:
             raise LedgerLost(
                 f"micro-batch {batch_id}: the function of foreach_batch was not called for "
-                f"micro-batch {self.latest + 1}, or its error was caught. With exactly-once, call "
+                f"micro-batch {latest + 1}, or its error was caught. With exactly-once, call "
                 "it for every micro-batch, also an empty one, and let its errors end the query: no "
                 "isEmpty guard, no choice by the micro-batch's id, no try/except around it. "
                 f"After that, the query goes on with exactly.once.first.batch={batch_id}, if no "
@@ -204,8 +218,8 @@ class MicroBatches:
             )
         return False
 
-    def complete(self, batch_id: int) -> None:
-        self.latest = batch_id
+    def complete(self, run: str | None, batch_id: int) -> None:
+        self.latest[run] = batch_id
 
 
 # The micro-batch that was written last, with the run of its query, to each ledger of the driver.

@@ -22,6 +22,7 @@ from spark_kafka_sink.spark.private_api import (
 from spark_kafka_sink.spark.schema_check import columns_serialized_twice, unused_columns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -219,7 +220,11 @@ def prepare_reports(options: SinkOptions) -> None:
 
 
 def write_batch_marker(
-    options: SinkOptions, query_id: str | None, batch_id: int, tasks: int
+    options: SinkOptions,
+    query_id: str | None,
+    batch_id: int,
+    tasks: int,
+    is_woken: Callable[[], bool] = lambda: False,
 ) -> None:
     """With exactly-once, record that all tasks of a micro-batch have committed.
 
@@ -232,7 +237,7 @@ def write_batch_marker(
 
     prefix = prefix_of(options.exactly_once, query_id)
     try:
-        batch_marker.write(options, options.exactly_once, prefix, batch_id, tasks)
+        batch_marker.write(options, options.exactly_once, prefix, batch_id, tasks, is_woken)
     except KafkaSinkError as error:
         raise error.with_traceback(None) from headline(error)
 

@@ -532,7 +532,9 @@ class FrameRows:
             sent = self._read_int()
             if sent == -1:
                 raise PySparkException(self._file.read(self._read_int()).decode())
-            self._has_ended = sent == arrived
+            # Java fails if the connection is closed before it has written the order, too.
+            order = self._file.read(4 * sent)
+            self._has_ended = sent == arrived and len(order) == 4 * sent
 
     def _read_int(self) -> int:
         number: int = struct.unpack(">i", self._file.read(4))[0]
@@ -568,7 +570,8 @@ class FrameRows:
             with suppress(Exception):  # the error that ends the micro-batch says more
                 self._frame.sparkSession.interruptTag(self._tag)
             return
-        self._frame.sparkSession.sparkContext.cancelJobsWithTag(self._tag)
+        with suppress(Exception):  # the session may be stopped
+            self._frame.sparkSession.sparkContext.cancelJobsWithTag(self._tag)
         # Spark may just be about to begin the job.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)

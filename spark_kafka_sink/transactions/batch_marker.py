@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
@@ -14,11 +16,21 @@ from spark_kafka_sink.transactions.ledger import (
     read_batch_marker,
     read_commit_entry,
 )
-from spark_kafka_sink.transactions.offset_calls import BrokerWait, borrow_offset, read_offsets
+from spark_kafka_sink.transactions.offset_calls import (
+    BrokerWait,
+    borrow_offset,
+    never,
+    read_offsets,
+)
 
 
 def write(
-    options: SinkOptions, settings: ExactlyOnceOptions, prefix: str, batch_id: int, tasks: int
+    options: SinkOptions,
+    settings: ExactlyOnceOptions,
+    prefix: str,
+    batch_id: int,
+    tasks: int,
+    is_woken: Callable[[], bool] = never,
 ) -> None:
     """Write the batch marker, before Spark records the micro-batch as done.
 
@@ -28,13 +40,14 @@ def write(
     Raises PartitionsChanged, after writing the marker, if a micro-batch with rows had another
     number of tasks than the option says; ReplayDiffers if it has none now, but an earlier attempt
     committed rows; LedgerAhead if a later micro-batch is marked, LedgerLost, TransactionFailed or
-    DeadlineExceeded.
+    DeadlineExceeded; InterruptedError if ``is_woken`` between two requests.
     """
     seconds = options.values[table.CLOSE_TIMEOUT_MS] / 1000
     wait = BrokerWait(
         Deadline(seconds),
         f"close.timeout.ms, {seconds:g} s",
         f"micro-batch {batch_id}: marking it as complete in the ledger {prefix}",
+        is_woken,
     )
     group = marker_group(prefix)
     expected = settings.partitions or tasks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from uuid import uuid4
@@ -37,6 +37,7 @@ from spark_kafka_sink.transactions.offset_calls import (
     BrokerWait,
     GroupOffset,
     borrow_offset,
+    never,
     read_offsets,
 )
 from spark_kafka_sink.transactions.transaction import Transaction, fence
@@ -177,9 +178,11 @@ class LayoutClaim:
         reader: LedgerReader,
         progress: GroupOffset,
         clock: Clock = time.monotonic,
+        is_woken: Callable[[], bool] = never,
     ) -> None:
         self._options, self._settings, self._prefix = options, settings, prefix
         self._task, self._reader, self._progress, self._clock = task, reader, progress, clock
+        self._is_woken = is_woken
         self._own = ClaimProgress(task.batch_id, f"{task.partition} {uuid4()}", 0)
         self._schedule: ClaimSchedule | None = None
 
@@ -191,7 +194,7 @@ class LayoutClaim:
         an earlier one.
 
         Raises LedgerAhead, LedgerLost, PartitionsChanged, DeadlineExceeded, and what Transaction
-        raises.
+        raises; InterruptedError if ``is_woken``.
         """
         block_seconds = self._options.producer.budget.metadata_seconds
         schedule = self._schedule or ClaimSchedule(self._task, ledger, block_seconds, self._clock)
@@ -212,7 +215,8 @@ class LayoutClaim:
 
     def _step_wait(self, purpose: str) -> BrokerWait:
         """The time for one step: a claim that makes progress may take longer in all."""
-        return ledger_wait(self._options, f"{self._task}: {purpose}", self._clock)
+        wait = ledger_wait(self._options, f"{self._task}: {purpose}", self._clock)
+        return replace(wait, is_woken=self._is_woken)
 
     def _wait_to_claim(self, ledger: Ledger, schedule: ClaimSchedule) -> bool:
         """False: the layout, with the rest of the ledger, needs no claim any more."""
@@ -323,7 +327,8 @@ class LayoutClaim:
         """Tell the others not to wait for this claim; if that fails, they wait a little longer."""
         ended = replace(self._own, has_ended=True)
         with suppress(KafkaSinkError):
-            self._progress.write(ended.to_offset(), self._step_wait("").capped(_END_SECONDS))
+            wait = replace(self._step_wait(""), is_woken=never)
+            self._progress.write(ended.to_offset(), wait.capped(_END_SECONDS))
 
 
 @contextmanager
@@ -333,12 +338,13 @@ def layout_claim(
     prefix: str,
     task: Task,
     reader: LedgerReader,
+    is_woken: Callable[[], bool] = never,
 ) -> Iterator[LayoutClaim]:
     """A claim whose client for its progress is closed at the end."""
     group = claim_group(prefix)
     offset = GroupOffset(options.producer.client, settings.ledger_topic, group)
     with closing(offset) as progress:
-        yield LayoutClaim(options, settings, prefix, task, reader, progress)
+        yield LayoutClaim(options, settings, prefix, task, reader, progress, is_woken=is_woken)
 
 
 def _entries(

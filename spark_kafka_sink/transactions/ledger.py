@@ -56,16 +56,19 @@ class CommitEntry:
     """The latest micro-batch that a Spark partition has committed.
 
     ``partitions``: what the task's option said; its stage may have had more. ``rows``: how many
-    records; ``fingerprint``: of all records that were sent.
+    records; ``fingerprint``: of all records that were sent. ``query_id``: of the driver's task.
     """
 
     batch_id: int
     partitions: int
     rows: int
     fingerprint: str
+    query_id: str = ""
 
     def to_offset(self) -> CommittedOffset:
-        fields = {"rows": self.rows, "fingerprint": self.fingerprint}
+        fields: dict[str, Any] = {"rows": self.rows, "fingerprint": self.fingerprint}
+        if self.query_id:
+            fields["query_id"] = self.query_id
         return _to_offset(self.batch_id, _partition_fields(self.partitions) | fields)
 
 
@@ -156,7 +159,9 @@ def read_commit_entry(committed: CommittedOffset | None, group: str) -> CommitEn
     if committed is None:
         return None
     fields = _fields(committed, group, partitions=int, rows=int, fingerprint=str)
-    return CommitEntry(committed.offset, _partitions(fields), fields["rows"], fields["fingerprint"])
+    query_id = str(fields.get("query_id", ""))
+    rows, fingerprint = fields["rows"], fields["fingerprint"]
+    return CommitEntry(committed.offset, _partitions(fields), rows, fingerprint, query_id)
 
 
 def read_layout(committed: CommittedOffset | None, group: str) -> Layout | None:
@@ -227,7 +232,7 @@ class Task:
     ``partitions``: ``exactly.once.partitions``, or FROM_DRIVER; the ``stage`` may have more or
     fewer. ``stage``: the same text in all of its tasks, and another one whenever Spark starts the
     micro-batch again. ``is_batch``: not of a query, so that ids of micro-batches may be left out,
-    also the first ones.
+    also the first ones. ``query_id``: of the driver's task, if Spark passes it.
     """
 
     batch_id: int
@@ -236,6 +241,7 @@ class Task:
     first_batch: int = 0
     stage: str = ""
     is_batch: bool = False
+    query_id: str = ""
 
     def __str__(self) -> str:
         if self.partitions == FROM_DRIVER:
@@ -306,7 +312,8 @@ class Ledger:
         """
         now = task.batch_id
         known = (self.marker, self.layout, self.entry)
-        if any(part is not None and part.batch_id > now for part in known):
+        is_ahead = any(part is not None and part.batch_id > now for part in known)
+        if is_ahead or self._is_of_another_query(task):
             return Decision.FAIL_AHEAD
         committed_with = self._partitions_committed(task)
         if committed_with is not None and not self._may_write(task, committed_with):
@@ -320,6 +327,16 @@ class Ledger:
         if self._may_write(task, partitions) and task.partition < transaction_count(partitions):
             return Decision.SEND
         return Decision.CLAIM
+
+    def _is_of_another_query(self, task: Task) -> bool:
+        """Whether the driver committed the micro-batch for another query, or another checkpoint.
+
+        Its rows may be others, which the driver does not compare.
+        """
+        entry = self.entry
+        if entry is None or entry.batch_id != task.batch_id:
+            return False
+        return bool(entry.query_id and task.query_id) and entry.query_id != task.query_id
 
     def decide_or_raise(self, task: Task, prefix: str) -> Decision:
         """SEND, VERIFY or CLAIM; raises LedgerAhead, LedgerLost or PartitionsChanged."""

@@ -53,10 +53,10 @@ def exactly_once(
     task = _task(settings, origin)
     release_freed_memory()  # of the previous task, as for a borrowed producer
     transaction, committed = _begin(options, settings, prefix, task, is_woken)
-    if committed is not None and task.is_batch:
-        # Spark repeats a micro-batch of a stream. A batch may have another one's id by mistake.
-        _log.warning("%s of %s was committed before: none of its rows are sent", task, prefix)
     sender = PartitionTransaction(transaction, prefix, settings.ledger_topic, task, committed)
+    if not sender.needs_rows:
+        # A batch may have another one's id by mistake, and a checkpoint may have been restored.
+        _log.warning("%s of %s was committed before: none of its rows are sent", task, prefix)
     try:
         transaction.producer.begin_task(origin)
         yield sender
@@ -87,6 +87,7 @@ def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:
         settings.first_batch,
         origin.stage or "",
         settings.is_batch,
+        (settings.partitions == FROM_DRIVER and origin.query_id) or "",
     )
 
 
@@ -134,7 +135,9 @@ def _begin(
                 begins_after_claim = True
                 continue
             if claim is None:
-                claim = stack.enter_context(layout_claim(options, settings, prefix, task, reader))
+                claim = stack.enter_context(
+                    layout_claim(options, settings, prefix, task, reader, is_woken)
+                )
             begins_after_claim = claim.claim_or_wait(ledger)
 
 
@@ -188,7 +191,8 @@ class PartitionTransaction:
         if self._committed is not None:
             check_replay(self._task, self._committed, rows, fingerprint)
             return
-        entry = CommitEntry(self._task.batch_id, self._task.partitions, rows, fingerprint)
+        task = self._task
+        entry = CommitEntry(task.batch_id, task.partitions, rows, fingerprint, task.query_id)
         wait = BrokerWait(
             Deadline(timeout_seconds),
             f"close.timeout.ms, {timeout_seconds:g} s",

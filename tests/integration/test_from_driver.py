@@ -396,7 +396,9 @@ def test_a_query_is_stopped_while_spark_begins_to_compute_rows(spark, target, tm
 # --- exactly-once ---------------------------------------------------------------------------------
 
 
-def test_a_micro_batch_that_was_committed_is_skipped_without_computing_it(spark, target, tmp_path):
+def test_a_micro_batch_that_was_committed_is_skipped_without_computing_it(
+    spark, target, tmp_path, caplog
+):
     computed, count = counter(spark)
 
     def rows(*batches):
@@ -414,6 +416,9 @@ def test_a_micro_batch_that_was_committed_is_skipped_without_computing_it(spark,
     run(rows(["d"]).writeStream.foreachBatch(target.sink(target.once)), tmp_path)
     assert [v.split()[0] for v in target.values()] == ["a", "b", "c", "d", "none"]
     assert computed.value == before + 1
+    assert any(
+        "micro-batch 2 of" in text and "was committed before" in text for text in caplog.messages
+    )
     assert [(r.batch_id, r.outcome, r.tasks, r.total_sent) for r in target.reports[3:]] == [
         (2, "delivered", 1, 0),
         (3, "delivered", 1, 1),
@@ -490,6 +495,16 @@ def test_a_second_call_in_a_micro_batch_needs_a_prefix_of_its_own(
     sinks = [target.sink(target.once), target.sink(second)]
     run(words.writeStream.foreachBatch(write), tmp_path)
     assert target.values() == ["a", "c", "d"]
+
+
+def test_a_new_checkpoint_does_not_skip_the_rows_of_its_micro_batches(spark, target, tmp_path):
+    first = stream_of(spark, tmp_path / "in", ["a"])
+    run(first.writeStream.foreachBatch(target.sink(target.once)), tmp_path)
+    second = stream_of(spark, tmp_path / "other", ["b", "c"])
+    error, _ = fail(second, target.sink(target.once), tmp_path / "new")
+    assert "LedgerAhead: micro-batch 0: " in error
+    assert "it is new (deleted or moved), or another query has used this prefix" in error
+    assert target.values() == ["a"]
 
 
 # --- batches --------------------------------------------------------------------------------------

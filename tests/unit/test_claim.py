@@ -124,6 +124,8 @@ class Simulation:
         self.settled, self.fenced = [], []
         self.claims = 0
         self.dead = set()
+        #: when tasks are woken up, and when they have ended
+        self.wakes_at, self.woken = float("inf"), []
         self._waiting = []
         self._numbers = itertools.count()
         self._all_wait = threading.Event()
@@ -176,11 +178,13 @@ class Simulation:
             reader = LedgerReader(task, *(self.offset(None, "t", group) for group in groups))
             progress = self.offset(None, "t", "p.claim")
             arguments = OPTIONS, OPTIONS.exactly_once, "p", task, reader, progress, self
-            layout_claim = LayoutClaim(*arguments)
+            layout_claim = LayoutClaim(*arguments, is_woken=lambda: self.now >= self.wakes_at)
             while (ledger := self._look(reader)).decide(task) is Decision.CLAIM:
                 layout_claim.claim_or_wait(ledger)
         except Died:
             pass
+        except InterruptedError:
+            self.woken.append(self.now)
         else:
             assert ledger.decide(task) is Decision.SEND
             self.settled.append(self.now)
@@ -210,6 +214,7 @@ class Simulation:
                 self.group = group
 
             def read(self, wait):
+                wait.raise_if_woken()
                 simulation.sleep(simulation.answer_seconds)
                 while group == "p.layout" and (simulation.open_claim or simulation.has_lost_end):
                     simulation.sleep(min(wait.deadline.remaining(), 0.5) or 0.5)
@@ -391,3 +396,12 @@ def test_a_task_does_not_wait_for_ever_for_a_claim_that_never_ends(simulate):
     simulation.offsets["p.claim"] = ClaimProgress(5, "dead", 3).to_offset()
     simulation.run([0.0])
     assert 15.0 <= simulation.settled[0] <= 20.0
+
+
+def test_a_task_that_is_woken_up_waits_for_no_claim(simulate):
+    simulation = simulate(2, 0.001, 0.03)
+    simulation.offsets["p.claim"] = ClaimProgress(5, "dead", 3).to_offset()
+    simulation.wakes_at = 5.0
+    simulation.run([0.0])
+    assert simulation.settled == []
+    assert 5.0 <= simulation.woken[0] <= 6.0

@@ -303,6 +303,18 @@ def test_what_the_driver_does(marker, layout, own, decision):
     assert Ledger(marker, layout, own).decide(Task(5, 0, FROM_DRIVER)) is decision
 
 
+@pytest.mark.parametrize(
+    ("committed_by", "query_id", "decision"),
+    [("one", "one", VERIFY), ("one", "two", AHEAD), ("", "two", VERIFY), ("one", "", VERIFY)],
+)
+def test_the_driver_skips_no_micro_batch_of_another_query(committed_by, query_id, decision):
+    """A new checkpoint has the same ids, and other rows. Spark Connect passes no query id."""
+    own = replace(entry(5, FROM_DRIVER), query_id=committed_by)
+    assert read_commit_entry(own.to_offset(), "p.0") == own
+    task = Task(5, 0, FROM_DRIVER, query_id=query_id)
+    assert Ledger(marker(5, FROM_DRIVER), None, own).decide(task) is decision
+
+
 # Of micro-batch 5, after one of the driver, or in the middle of one.
 @pytest.mark.parametrize(
     ("task", "marker", "layout", "own", "decision"),

@@ -23,7 +23,7 @@ def called(*batch_ids: int, failed: tuple[int, ...] = (), first_batch: int = 0, 
     for batch_id in batch_ids:
         sequence.begin(run, batch_id)
         if batch_id not in failed:
-            sequence.complete(batch_id)
+            sequence.complete(run, batch_id)
     return sequence
 
 
@@ -44,19 +44,29 @@ def test_the_first_micro_batch_behind_a_gap_names_the_function_and_the_gap(batch
 
 @pytest.mark.parametrize("batch_ids", [(0, 1, 2), (5, 6), (3, 3, 4), (3, 2)])
 def test_all_in_a_row_or_again_is_no_gap(batch_ids):
-    assert called(*batch_ids).latest == batch_ids[-1]
+    assert called(*batch_ids).latest == {"a": batch_ids[-1]}
 
 
 def test_a_gap_at_the_first_micro_batch_of_the_ledger_is_wanted():
-    assert called(0, 5, first_batch=5).latest == 5
+    assert called(0, 5, first_batch=5).latest == {"a": 5}
 
 
 def test_another_run_of_the_query_may_begin_anywhere():
     sequence = called(0, 1)
     sequence.begin("b", 7)
-    sequence.complete(7)
+    sequence.complete("b", 7)
     with pytest.raises(LedgerLost, match="micro-batch 8"):
         sequence.begin("b", 9)
+
+
+def test_two_queries_may_share_the_function():
+    sequence = called(5)
+    sequence.begin("a", 6)
+    sequence.begin("b", 100)
+    sequence.complete("b", 100)
+    sequence.complete("a", 6)
+    assert not sequence.begin("b", 101)
+    assert not sequence.begin("a", 7)
 
 
 def test_the_first_micro_batch_of_each_run_may_have_been_committed_before():
@@ -64,8 +74,8 @@ def test_the_first_micro_batch_of_each_run_may_have_been_committed_before():
     first = []
     for run, batch_id in [("a", 6), ("a", 7), ("b", 7), ("b", 8), ("a", 8)]:
         first.append(sequence.begin(run, batch_id))
-        sequence.complete(batch_id)
-    assert first == [True, False, True, False, True]
+        sequence.complete(run, batch_id)
+    assert first == [True, False, True, False, False]
 
 
 MIB = 1024 * 1024

@@ -7,6 +7,8 @@ import select
 import socket
 import struct
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -276,7 +278,7 @@ def rows_from_java(monkeypatch):
     ``error``: raised by the call that waits for the end of Spark's job.
     """
 
-    def make(after, batches=BATCHES, error=None):
+    def make(after, batches=BATCHES, error=None, java_closes=True):
         def get_result():
             if error is not None:
                 raise error
@@ -284,7 +286,9 @@ def rows_from_java(monkeypatch):
         ours, javas = socket.socketpair()
         messages = [BATCHES[0].schema.serialize(), *(batch.serialize() for batch in batches)]
         javas.sendall(b"".join(message.to_pybytes() for message in messages) + after)
-        javas.close()
+        make.javas = javas
+        if java_closes:
+            javas.close()
         monkeypatch.setattr(SparkContext, "_gateway", object())  # PySpark wants to see one
         monkeypatch.setattr(private_api, "_local_socket", lambda _: (ours.makefile("rb"), ours))
         context = SimpleNamespace(
@@ -303,6 +307,21 @@ def test_rows_of_a_frame_end_with_how_many_batches_there_were(rows_from_java, nu
     order = struct.pack(f">{number + 1}i", number, *range(number))
     rows = rows_from_java(END + order, BATCHES[:number])
     assert list(rows) == BATCHES[:number]
+    rows.check_end()
+
+
+def test_the_connection_is_open_until_java_has_written_the_order_of_the_batches(rows_from_java):
+    rows = rows_from_java(END + struct.pack(">i", 3), java_closes=False)
+
+    def write_later():
+        with rows_from_java.javas as javas:
+            time.sleep(0.2)
+            javas.sendall(struct.pack(">3i", 0, 1, 2))
+
+    with ThreadPoolExecutor() as pool:
+        writing = pool.submit(write_later)
+        assert list(rows) == BATCHES
+        writing.result()
     rows.check_end()
 
 

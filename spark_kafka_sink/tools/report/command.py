@@ -102,8 +102,8 @@ def _no_reports(stream: _Stream) -> int:
         return _fail(f"{stream.path}: none of its lines can be read")
     if (stream.path / "offsets").is_dir():
         return _fail(
-            f"{stream.path} is the checkpoint of a stream; reports are in the folder that the option "
-            "report.path names"
+            f"{stream.path} is the checkpoint of a stream; reports are in the folder that the "
+            "option report.path names"
         )
     _say(f"{stream.path}: no reports yet; the sink writes them if the option report.path is set")
     return _NO_REPORTS
