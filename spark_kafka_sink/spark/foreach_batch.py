@@ -6,6 +6,7 @@ import logging
 import pickle
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -164,11 +165,12 @@ def _is_batch(options: SinkOptions, query_id: str | None) -> bool:
     """
     if options.exactly_once is None or private_api.is_in_query(query_id):
         return False
-    if not options.is_sent_from_driver:
+    # In another thread, a function of foreachBatch may have called this one.
+    if not options.is_sent_from_driver and current_thread() is main_thread():
         raise InvalidOption(
             "delivery.guarantee=exactly-once outside of a stream needs send.from=driver"
         )
-    return True
+    return options.is_sent_from_driver
 
 
 def _check_tasks(batch: DataFrame, options: SinkOptions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -141,3 +142,5 @@ def test_outside_of_a_stream_only_the_driver_writes_exactly_once():
     assert _is_batch(from_driver, None)
     with pytest.raises(InvalidOption, match=r"outside of a stream needs send\.from=driver"):
         _is_batch(from_tasks, None)
+    with ThreadPoolExecutor() as pool:  # perhaps of a function for foreachBatch
+        assert not pool.submit(_is_batch, from_tasks, None).result()
