@@ -29,6 +29,7 @@ from spark_kafka_sink.errors import (
     MicroBatchTooLarge,
 )
 from spark_kafka_sink.producer.cache import process_cache
+from spark_kafka_sink.spark import foreach_batch as spark_function
 from spark_kafka_sink.spark import private_api
 
 SPARK_SECONDS = 20.0  # for what Spark itself does around a micro-batch, on a very busy machine
@@ -355,6 +356,28 @@ def test_a_query_that_waits_for_a_suspended_broker_is_stopped(
         assert run_again.exception() is None
     finally:
         run_again.stop()
+
+
+def test_a_query_is_stopped_while_it_marks_a_micro_batch_as_complete(
+    spark, kafka, target, tmp_path, uncaught, monkeypatch
+):
+    marks, write = threading.Event(), spark_function.write_batch_marker
+
+    def mark(*arguments):
+        with suspended(kafka.pids[0]):
+            marks.set()
+            write(*arguments)
+
+    monkeypatch.setattr(spark_function, "write_batch_marker", mark)
+    words = stream_of(spark, tmp_path / "in", ["a", "b"])
+    options = target.once | {"close.timeout.ms": "120000"}
+    query = start(words, target.sink(options), tmp_path)
+    assert marks.wait(60)
+    stop(query, 14)
+    assert uncaught == []
+    monkeypatch.undo()
+    run(words.writeStream.foreachBatch(target.sink(target.once)), tmp_path)
+    assert target.values() == ["a", "b"]
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
