@@ -417,6 +417,14 @@ def test_javas_name_of_the_largest_record_wins_over_the_brokers(other):
         ({"send.buffer.bytes": "1000"}, {"socket.send.buffer.bytes": "2000"}),
         (JAAS, {"sasl.mechanisms": "SCRAM-SHA-512"}),
         (JAAS, {"sasl.username": "another", "sasl.password": "other"}),
+        (
+            {"sasl.oauthbearer.client.credentials.client.id": "a"},
+            {"sasl.oauthbearer.client.id": "b"},
+        ),
+        (
+            {"sasl.oauthbearer.client.credentials.client.secret": "a"},
+            {"sasl.oauthbearer.client.secret": "b"},
+        ),
     ],
 )
 def test_javas_name_wins_over_librdkafkas(javas, others):
