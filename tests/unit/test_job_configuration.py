@@ -199,7 +199,9 @@ name: again
         ("format: rate", "table: t\n  schema: a INT", "a table has its own schema"),
         ("source:\n  format: rate", "source: rate", "source: must be a mapping of keys to values"),
         ("topic: numbers", "kafka: {linger.ms: 5}",
-         "sink.options.kafka: must be text; write names"),
+         "sink.options.kafka: must be text; put JSON in quotes, '{...}', and write names in full"),
+        ("format: rate", 'format: rate\n  options: {startingOffsets: {"t":{"0":null}}}',
+         "job.yaml:4:13: source.options.startingOffsets: must be text; put JSON in quotes"),
         ("topic: numbers", "? [a]\n    : b", "job.yaml:8:7: sink.options: a key must be text"),
         ("kafka.bootstrap.servers: localhost:9092\n    ", "",
          "kafka.bootstrap.servers is required"),
@@ -472,6 +474,14 @@ def test_set_replaces_and_adds():
     assert configuration.job.sink.mode == "format"
     assert configuration.job.trigger.available_now
     assert configuration.job.sql == "SELECT 'a=b' AS value FROM source"
+
+
+@pytest.mark.parametrize("option", ["source.options.startingOffsets", "sink.options.value.schema"])
+def test_an_option_that_is_set_to_json_is_text(option):
+    data = Document(GOOD, "job.yaml", [f'{option}={{"t":{{"0":5}}}}', "sql={a: b}"]).data
+    section, _, name = option.split(".", 2)
+    assert data[section]["options"][name] == '{"t":{"0":5}}'
+    assert data["sql"] == "{a: b}"
 
 
 def test_set_reaches_topics_to_create_and_their_settings():
