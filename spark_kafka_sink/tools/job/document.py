@@ -36,7 +36,12 @@ CREATED = (TOPIC.name, DEAD_LETTER_TOPIC.name, EXACTLY_ONCE_LEDGER_TOPIC.name)
 _DEEPEST = 8
 _QUOTED = re.compile(r" *'([^']*)'")
 _SHOWN = re.compile(r"<[a-z ]+>|\W")
-_NULL = "tag:yaml.org,2002:null"
+_NULL, _MERGE = "tag:yaml.org,2002:null", "tag:yaml.org,2002:merge"
+#: those that change nothing, as values are text
+_TAGS = frozenset(
+    f"tag:yaml.org,2002:{name}"
+    for name in ("bool", "float", "int", "map", "null", "seq", "str", "timestamp", "value")
+) | {_MERGE}
 
 
 @dataclass(frozen=True, order=True)
@@ -132,11 +137,15 @@ class Document:
             return [self._plain(item, (*path, str(i)), origin) for i, item in enumerate(node.value)]
         data: dict[str, Any] = {}
         for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
+            if not isinstance(key, yaml.ScalarNode) or key.tag not in _TAGS:
                 place = _place(key.start_mark, origin)
                 self.mistakes.append(Mistake(place, path, "a key must be text"))
                 continue
             key_path = (*path, key.value)
+            if key.tag == _MERGE:
+                what = "merge keys are not supported; repeat the keys here"
+                self.mistakes.append(Mistake(_place(key.start_mark, origin), key_path, what))
+                continue
             earlier = _equal_key(key.value, data, path)
             if earlier is not None:
                 place = _place(key.start_mark, origin)
@@ -183,6 +192,11 @@ class Document:
 
 def _unusable(value: yaml.Node, path: Path) -> str:
     """Why a value in the mapping at ``path`` is left out, or ""."""
+    if value.tag not in _TAGS:  # not shown: it may be a password without quotes
+        return (
+            "has a YAML tag, which is not supported; write ${env:NAME} for an environment "
+            "variable, and put a text that begins with ! in quotes"
+        )
     if value.tag == _NULL:
         instead = ", or write '' for an empty one" if is_options(path) else ""
         return f"has no value; leave it out{instead}"
