@@ -113,6 +113,14 @@ def test_a_repeated_task_that_succeeds_makes_a_delivered_report_of_both_attempts
     )
 
 
+@pytest.mark.parametrize("outcome", ["delivered", "failed"])
+def test_failed_attempts_of_one_task_are_not_several_tasks(tmp_path, outcome):
+    for _ in range(3):
+        write_failed_task(failed_task(1), str(tmp_path), "0")
+    written = append(DeliveryReport(tasks=1, batch_id=0, outcome=outcome), str(tmp_path))
+    assert (written.tasks, written.failed_tasks) == (1, 3)
+
+
 def test_a_task_of_another_machine_leaves_nothing(tmp_path):
     write_failed_task(failed_task(3), str(tmp_path / "of the driver"), "0")
     assert list(tmp_path.iterdir()) == []
