@@ -264,6 +264,27 @@ def test_a_full_disk_is_a_warning(tmp_path, monkeypatch, caplog):
     assert "No space left" in caplog.text
 
 
+@pytest.mark.parametrize("deletes", ["what a failed task left", "the oldest report"])
+def test_a_report_is_written_even_if_old_files_are_not_deleted(
+    tmp_path, monkeypatch, caplog, deletes
+):
+    def refuse(self, name):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(LocalFolder, "delete", refuse)
+    if deletes == "the oldest report":
+        monkeypatch.setattr(report_folder, "_MAX_BYTES_PER_FILE", 10)
+        monkeypatch.setattr(report_folder, "_MAX_FILES", 1)
+        append(report(6), str(tmp_path))
+    write_failed_task(failed_task(3), str(tmp_path), "7")
+    (tmp_path / "failed-tasks" / "task-7-cut.json").write_text("{")
+    assert append(report(7), str(tmp_path)).total_failed == 3
+    assert [*batches(tmp_path).values()][-1] == [7]
+    said = caplog.messages[-1]
+    assert said.startswith(f"old files were not deleted from {tmp_path}: [Errno 13] Permission")
+    assert "was not written" not in caplog.text
+
+
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_trial_leaves_nothing(tmp_path, exists):
     folder = tmp_path / "a" / "reports"
