@@ -51,9 +51,10 @@ def prepare_folder(folder: str) -> None:
     _bounded(create_and_try, None, f"reports of micro-batches cannot be written to {folder}")
 
 
-def write_failed_task(report: DeliveryReport, folder: str, batch_id: str | None) -> None:
+def write_failed_task(report: DeliveryReport, folder: str, write_id: str | None) -> None:
     """Write a failed task's report for ``append``: Spark does not pass it to the driver.
 
+    ``write_id``: the id of the micro-batch; outside of a stream, that of the write.
     Writes nothing if the folder does not exist on this machine. Logs a failure as a warning.
     """
 
@@ -61,24 +62,26 @@ def write_failed_task(report: DeliveryReport, folder: str, batch_id: str | None)
         target = open_folder(folder)
         if isinstance(target, LocalFolder) and not target.exists():
             return
-        name = f"{_prefix(batch_id)}{uuid.uuid4().hex}.json"
+        name = f"{_prefix(write_id)}{uuid.uuid4().hex}.json"
         target.write(f"{_FAILED_TASKS}/{name}", json.dumps(report.to_plain()).encode())
 
     _bounded(write, None, f"the report of a failed task was not written to {folder}")
 
 
-def append(report: DeliveryReport, folder: str) -> DeliveryReport:
+def append(report: DeliveryReport, folder: str, write_id: str | None = None) -> DeliveryReport:
     """Append the report of a micro-batch to the newest file of the folder, and delete old files.
 
     Returns it with the reports of failed tasks in the folder. ``folder``: a path on this machine,
     or a URI that pyarrow supports, such as ``s3://bucket/reports``
     (``pyarrow.fs.FileSystem.from_uri``). A failure is logged as a warning: no query fails
-    because of a report, or waits for it longer than some seconds.
+    because of a report, or waits for it longer than some seconds. ``write_id``: of a write outside
+    of a stream, so that it counts no task of an earlier one whose driver was killed.
     """
 
     def write() -> tuple[DeliveryReport, Callable[[], None] | None]:
         target = open_folder(folder)
-        failed, read = _failed_task_reports(report, target)
+        prefix = _prefix(report.batch_id if write_id is None else write_id)
+        failed, read = _failed_task_reports(report, target, prefix)
         complete = report.with_failed_tasks(total(failed)) if failed else report
         line = complete.to_json().encode() + b"\n"
         if isinstance(target, LocalFolder):
@@ -98,12 +101,12 @@ def append(report: DeliveryReport, folder: str) -> DeliveryReport:
 # --- reports of failed tasks ----------------------------------------------------------------------
 
 
-def _prefix(batch_id: object) -> str:
-    return f"task-{'batch' if batch_id is None else batch_id}-"
+def _prefix(write_id: object) -> str:
+    return f"task-{'batch' if write_id is None else write_id}-"
 
 
 def _failed_task_reports(
-    report: DeliveryReport, target: Folder
+    report: DeliveryReport, target: Folder, prefix: str
 ) -> tuple[list[DeliveryReport], list[str]]:
     """The reports of the micro-batch's failed tasks, and the files that are not needed any more.
 
@@ -111,7 +114,6 @@ def _failed_task_reports(
     a micro-batch with the same id. If no task succeeded, the report does not name its query; the
     tasks that failed last do.
     """
-    prefix = _prefix(report.batch_id)
     reports: dict[str, DeliveryReport] = {}
     truncated: list[str] = []
     for name in target.names(_FAILED_TASKS):
