@@ -36,8 +36,6 @@ ALIASES: Mapping[str, str] = {
     "queue.buffering.max.ms": "linger.ms",
     "request.required.acks": "acks",
     "sasl.mechanisms": "sasl.mechanism",
-    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
-    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
 }
 
 RENAMED: Mapping[str, str] = {
@@ -48,6 +46,8 @@ RENAMED: Mapping[str, str] = {
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
     **ALIASES,
 }
 
@@ -347,6 +347,7 @@ def translate(
         **DEFAULTS,
         **result,
         **timeouts(result, effective, specs, notices),
+        **_shortest_backoff(result, effective, notices),
         **stores.java_trust_store(settings),
         **stores.java_key_store(settings),
         **for_tickets,
@@ -606,6 +607,7 @@ _IDEMPOTENCE = "enable.idempotence"
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
 _DELIVERY, _LINGER, _REQUEST = "delivery.timeout.ms", "linger.ms", "request.timeout.ms"
 _SOCKET = "socket.timeout.ms"
+_BACKOFF, _MAX_BACKOFF = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
 _SETUP, _API_VERSION = "socket.connection.setup.timeout.ms", "api.version.request.timeout.ms"
 
 _MAX_INT = 2**31 - 1
@@ -703,6 +705,18 @@ def timeouts(
         longest = max(int(settings[_SETUP]), int(effective[_API_VERSION]))
         result[_API_VERSION] = str(specs[_API_VERSION].nearest(longest))
     return result
+
+
+def _shortest_backoff(
+    settings: Mapping[str, str], effective: Mapping[str, str], notices: Notices
+) -> dict[str, str]:
+    """At most the maximum, as in Java; librdkafka rejects a longer one."""
+    most = int(effective[_MAX_BACKOFF])
+    if int(effective[_BACKOFF]) <= most:
+        return {}
+    if _BACKOFF in settings:
+        nearest_in_range(PREFIX + _BACKOFF, int(settings[_BACKOFF]), 0, most, notices)
+    return {_BACKOFF: str(most)}
 
 
 def _check_delivery_timeout(delivery: int, linger: float, request: int) -> None:

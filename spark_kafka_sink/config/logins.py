@@ -276,6 +276,12 @@ _SHADED = "kafkashaded."  # Databricks' prefix
 _URL = "sasl.oauthbearer.token.endpoint.url"
 _ID, _SECRET = "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"
 _SCOPE, _EXTENSIONS = "sasl.oauthbearer.scope", "sasl.oauthbearer.extensions"
+#: librdkafka's settings -> those of Java, since Kafka 4.1
+_JAVAS_SETTINGS: Mapping[str, str] = {
+    _ID: "sasl.oauthbearer.client.credentials.client.id",
+    _SECRET: "sasl.oauthbearer.client.credentials.client.secret",
+    _SCOPE: _SCOPE,
+}
 #: JAAS option -> librdkafka's setting
 _OAUTH_OPTIONS: Mapping[str, str] = {
     "clientId": _ID,
@@ -361,7 +367,7 @@ def translate_oauth(
         options = {
             name: value for name, value in parsed[1].items() if _is_read(name, handler, notices)
         }
-        _add_login(options, result)
+        _add_login(options, result, handler, notices)
         _check_others(options, result, handler, notices, has_callback=bool(oauth_callback))
     if _URL in result:
         # In Java, only other login classes work without it.
@@ -381,13 +387,22 @@ def _is_read(name: str, handler: str, notices: Notices) -> bool:
     return is_read
 
 
-def _add_login(options: Mapping[str, str], result: dict[str, str]) -> None:
+def _add_login(
+    options: Mapping[str, str], result: dict[str, str], handler: str, notices: Notices
+) -> None:
     """Add librdkafka's settings for the JAAS options that it has."""
     login: dict[str, str] = {}
     for name, value in options.items():
         if name not in _OAUTH_OPTIONS:
             continue
         setting = _OAUTH_OPTIONS[name]
+        javas = _JAVAS_SETTINGS.get(setting)
+        if javas is not None and javas in result:
+            if handler != _STRIMZIS:  # as in Java's ClientCredentialsJwtRetriever
+                ignore(name, f"{PREFIX}{javas} wins", notices)
+                continue
+            del result[javas]
+            notices.ignore(PREFIX + javas, f"{JAAS_OPTION} wins")
         if login.get(setting, value) != value:
             names = " and ".join(other for other in options if _OAUTH_OPTIONS.get(other) == setting)
             raise InvalidOption(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -107,6 +108,12 @@ class SinkOptions:
     serialization: SerializationOptions | None = None
     #: sentences about options that are ignored, and about what others cost
     warnings: tuple[str, ...] = ()
+    #: of a write outside of a stream; names the reports of its failed tasks
+    write_id: str | None = None
+
+    def with_write_id(self) -> SinkOptions:
+        """These options with an id that no other write has."""
+        return replace(self, write_id=os.urandom(16).hex())
 
     def replace_value(self, option: Option[T], value: T) -> SinkOptions:
         """These options with another value of one."""

@@ -83,7 +83,7 @@ class DeliveryReport(TaskFigures):
         """The report of a micro-batch, including the reports of its failed tasks."""
         return replace(
             self + failed,
-            tasks=max(self.tasks, failed.tasks),
+            tasks=self.tasks,  # each failed attempt left a report
             # the same tasks, unless one was repeated
             failed_tasks=max(self.failed_tasks, failed.failed_tasks),
             batch_id=self.batch_id,

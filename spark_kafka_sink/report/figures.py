@@ -222,15 +222,16 @@ class TaskFigures:
     )
     tasks: int = figure(
         MICRO_BATCH,
-        "tasks of the micro-batch",
+        "tasks of the micro-batch; with `foreach_batch`, 1 if it failed: their number is not known "
+        "then",
         metric=counter(
             "spark_kafka_sink_tasks_total", "Tasks of the micro-batches.", on_dashboard=False
         ),
     )
     failed_tasks: int = figure(
         MICRO_BATCH,
-        "tasks that failed or did not end; with `report.path`, also failed attempts of tasks that "
-        "succeeded later",
+        "tasks that failed or did not end; with `report.path`, the failed attempts if these are "
+        "more",
         metric=counter("spark_kafka_sink_failed_tasks_total", "Tasks without a report of success."),
     )
     oldest_timestamp_ms: int | None = figure(

@@ -87,7 +87,7 @@ def foreach_batch(
         require_minimum_pandas_version()
     parsed = read_options(options)
     warn_of_options(parsed)
-    reports = _Reports(parsed, on_report)
+    reports = _Reports(on_report)
     if parsed.is_sent_from_driver:
         prepare_driver(parsed)
     is_first = True
@@ -114,7 +114,7 @@ def foreach_batch(
                 is_first = False
             prepare_reports(parsed)
             named = _add_prefix(
-                parsed.replace_value(table.BATCH_ID, batch_id), query_id, is_batch=is_batch
+                _identified(parsed, batch_id, query_id), query_id, is_batch=is_batch
             )
             _check_first_call(named, run, batch_id)
         except KafkaSinkError as error:
@@ -131,11 +131,11 @@ def foreach_batch(
                 sequence.complete(run, batch_id)
                 _remember_call(named, run, batch_id)
         except Exception as error:
-            reports.publish_failed(replace(writer.report, batch_id=batch_id))
+            reports.publish_failed(replace(writer.report, batch_id=batch_id), named)
             if isinstance(error, KafkaSinkError):
                 raise error.with_traceback(None) from headline(error)
             raise
-        report = reports.publish(replace(writer.report, batch_id=batch_id))
+        report = reports.publish(replace(writer.report, batch_id=batch_id), named)
         warn_of_old_records(report, parsed)
 
     return write
@@ -156,6 +156,13 @@ def _write_marker(
 def _run(spark: SparkSession, options: SinkOptions) -> str | None:
     """The query's run, if its micro-batches are counted: asking Spark takes time."""
     return None if options.exactly_once is None else private_api.running_run(spark)
+
+
+def _identified(options: SinkOptions, batch_id: int | None, query_id: str | None) -> SinkOptions:
+    """The options for one call; outside of a stream, with an id of this write."""
+    options = options.replace_value(table.BATCH_ID, batch_id)
+    is_in_stream = batch_id is not None and private_api.is_in_query(query_id)
+    return options if is_in_stream else options.with_write_id()
 
 
 def _is_batch(options: SinkOptions, query_id: str | None) -> bool:
@@ -260,7 +267,6 @@ def _remember_call(options: SinkOptions, run: str | None, batch_id: int) -> None
 
 @dataclass(frozen=True)
 class _Reports:
-    options: SinkOptions
     on_report: Callable[[DeliveryReport], object] | None
 
     def __getstate__(self) -> dict[str, object]:
@@ -275,16 +281,16 @@ class _Reports:
             ) from None
         return self.__dict__
 
-    def publish(self, report: DeliveryReport) -> DeliveryReport:
-        report = keep_report(report, self.options)
+    def publish(self, report: DeliveryReport, options: SinkOptions) -> DeliveryReport:
+        report = keep_report(report, options)
         if self.on_report is not None:
             self.on_report(report)
         return report
 
-    def publish_failed(self, report: DeliveryReport) -> None:
+    def publish_failed(self, report: DeliveryReport, options: SinkOptions) -> None:
         """Raises nothing: the query ends with the error of the micro-batch, which says more."""
         try:
-            self.publish(replace(report, outcome="failed"))
+            self.publish(replace(report, outcome="failed"), options)
         except Exception:  # noqa: BLE001 - the user's code
             _log.exception("on_report failed after micro-batch %s had failed", report.batch_id)
 

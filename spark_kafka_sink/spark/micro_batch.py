@@ -251,7 +251,7 @@ def keep_report(report: DeliveryReport, options: SinkOptions) -> DeliveryReport:
     if path is not None:
         from spark_kafka_sink.report.folder import append
 
-        report = append(report, path)
+        report = append(report, path, options.write_id)
     what = "batch" if report.batch_id is None else f"micro-batch {report.batch_id}"
     _log.info("%s %s: %s", what, report.outcome, report.to_json())
     return report

@@ -135,7 +135,8 @@ def write_partition(
         if path is not None:
             from spark_kafka_sink.report.folder import write_failed_task
 
-            write_failed_task(replace(writer.report, failed_tasks=1), path, origin.batch_id)
+            failed = replace(writer.report, failed_tasks=1)
+            write_failed_task(failed, path, options.write_id or origin.batch_id)
         if isinstance(error, KafkaSinkError):
             # Spark often shows only the first line of a traceback: that is this one.
             raise error.with_traceback(None) from headline(error)

@@ -64,6 +64,9 @@ class _InTasks:
 class KafkaBatchWriter(_InTasks, DataSourceArrowWriter):
     """``df.write``: Spark calls ``write`` in every task, ``commit`` or ``abort`` on the driver."""
 
+    def __init__(self, options: SinkOptions, serializer: Serializer | None = None) -> None:
+        super().__init__(options.with_write_id(), serializer)
+
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         from spark_kafka_sink.spark import micro_batch
 

@@ -275,6 +275,15 @@ def test_the_time_between_attempts_to_connect_is_constant_unless_a_maximum_is_gi
     }
 
 
+@pytest.mark.parametrize("more", [{}, {"reconnect.backoff.ms": "1000"}])
+def test_the_time_between_attempts_to_connect_is_at_most_the_maximum(more):
+    notices = Notices()
+    client = translate({"reconnect.backoff.max.ms": "10", **more}, notices=notices)
+    assert (client["reconnect.backoff.ms"], client["reconnect.backoff.max.ms"]) == ("10", "10")
+    warning = "kafka.reconnect.backoff.ms=1000 is not between 0 and 10; 10 applies"
+    assert list(notices.warnings) == [warning] * len(more)
+
+
 def test_cipher_suites_are_rejected_because_they_would_not_restrict_every_version_of_tls():
     message = rejection({**TLS, "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"})
     assert "would restrict only TLS 1.2" in message
@@ -417,6 +426,14 @@ def test_javas_name_of_the_largest_record_wins_over_the_brokers(other):
         ({"send.buffer.bytes": "1000"}, {"socket.send.buffer.bytes": "2000"}),
         (JAAS, {"sasl.mechanisms": "SCRAM-SHA-512"}),
         (JAAS, {"sasl.username": "another", "sasl.password": "other"}),
+        (
+            {"sasl.oauthbearer.client.credentials.client.id": "a"},
+            {"sasl.oauthbearer.client.id": "b"},
+        ),
+        (
+            {"sasl.oauthbearer.client.credentials.client.secret": "a"},
+            {"sasl.oauthbearer.client.secret": "b"},
+        ),
     ],
 )
 def test_javas_name_wins_over_librdkafkas(javas, others):

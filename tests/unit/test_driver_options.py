@@ -20,7 +20,6 @@ def client(settings):
     "settings",
     [
         {"queuing.strategy": "lifo"},
-        {"reconnect.backoff.ms": "1000", "reconnect.backoff.max.ms": "10"},
         {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"},
         {"security.protocol": "SSL", "ssl.truststore.certificates": "no PEM"},
     ],
@@ -29,6 +28,11 @@ def client(settings):
 def test_what_librdkafka_rejects_as_a_whole_is_rejected(settings):
     with pytest.raises(InvalidOption, match="the Kafka client rejects its settings"):
         client(settings)
+
+
+def test_librdkafka_accepts_a_shortest_backoff_above_the_longest():
+    """As Java's client does."""
+    assert client({"reconnect.backoff.ms": "1000", "reconnect.backoff.max.ms": "10"})
 
 
 def test_files_that_may_exist_only_on_executors_are_not_looked_for():

@@ -199,7 +199,18 @@ name: again
         ("format: rate", "table: t\n  schema: a INT", "a table has its own schema"),
         ("source:\n  format: rate", "source: rate", "source: must be a mapping of keys to values"),
         ("topic: numbers", "kafka: {linger.ms: 5}",
-         "sink.options.kafka: must be text; write names"),
+         "sink.options.kafka: must be text; put JSON in quotes, '{...}', and write names in full"),
+        ("format: rate", 'format: rate\n  options: {startingOffsets: {"t":{"0":null}}}',
+         "job.yaml:4:13: source.options.startingOffsets: must be text; put JSON in quotes"),
+        ("topic: numbers", "topic: !env TOPIC",
+         "job.yaml:8:5: sink.options.topic: has a YAML tag, which is not supported; write ${env:N"),
+        ("topic: numbers", "topic: !!binary bnVtYmVycw==", "job.yaml:8:5: sink.options.topic: has"),
+        ("topic: numbers", "kafka.sasl.password: !hunter2",
+         "job.yaml:8:5: sink.options.kafka.sasl.password: has a YAML tag, which is not supported"),
+        ("source:\n", "source: !!set\n", "job.yaml:2:1: source: has a YAML tag"),
+        ("topic: numbers", "!env topic: numbers", "job.yaml:8:5: sink.options: a key must be text"),
+        ("topic: numbers", "topic: numbers\n    <<: &common {kafka.acks: all}",
+         "job.yaml:9:5: sink.options.<<: merge keys are not supported; repeat the keys here"),
         ("topic: numbers", "? [a]\n    : b", "job.yaml:8:7: sink.options: a key must be text"),
         ("kafka.bootstrap.servers: localhost:9092\n    ", "",
          "kafka.bootstrap.servers is required"),
@@ -228,6 +239,11 @@ def test_a_mistake_says_where_it_is_and_what_is_allowed(old, new, expected):
     assert old in GOOD
     (line,) = mistakes(GOOD.replace(old, new, 1), EMPTY="")
     assert expected in line
+
+
+def test_a_tag_that_changes_nothing_is_accepted():
+    job = checked(GOOD.replace("topic: numbers", "topic: !!str 7\n    '<<': 1")).job
+    assert job.sink.options["topic"] == "7"
 
 
 def test_a_file_with_several_sinks_says_to_write_several_files():
@@ -472,6 +488,14 @@ def test_set_replaces_and_adds():
     assert configuration.job.sink.mode == "format"
     assert configuration.job.trigger.available_now
     assert configuration.job.sql == "SELECT 'a=b' AS value FROM source"
+
+
+@pytest.mark.parametrize("option", ["source.options.startingOffsets", "sink.options.value.schema"])
+def test_an_option_that_is_set_to_json_is_text(option):
+    data = Document(GOOD, "job.yaml", [f'{option}={{"t":{{"0":5}}}}', "sql={a: b}"]).data
+    section, _, name = option.split(".", 2)
+    assert data[section]["options"][name] == '{"t":{"0":5}}'
+    assert data["sql"] == "{a: b}"
 
 
 def test_set_reaches_topics_to_create_and_their_settings():

@@ -200,6 +200,34 @@ def test_what_java_ignores_or_what_only_tunes_it_is_ignored_with_a_warning(setti
     assert names == OIDC.keys()
 
 
+#: Kafka 4.1's names
+CONFIGURED = {
+    "sasl.oauthbearer.client.credentials.client.id": "me",
+    "sasl.oauthbearer.client.credentials.client.secret": "hunter2",
+}
+
+
+def test_javas_settings_win_over_an_old_jaas_string_one_by_one():
+    settings = java("clientId=old clientSecret=old scope=s", **ENDPOINT) | CONFIGURED
+    assert oauthbearer(settings) == OIDC | {"sasl.oauthbearer.scope": "s"}
+    assert ignored(settings) == {
+        "kafka.sasl.oauthbearer.client.credentials.client.id wins": ["clientId"],
+        "kafka.sasl.oauthbearer.client.credentials.client.secret wins": ["clientSecret"],
+    }
+    settings = java(f"{CREDENTIALS} scope=old", **ENDPOINT) | {"sasl.oauthbearer.scope": "s"}
+    assert oauthbearer(settings) == OIDC | {"sasl.oauthbearer.scope": "s"}
+    assert ignored(settings) == {"kafka.sasl.oauthbearer.scope wins": ["scope"]}
+
+
+def test_strimzis_handler_reads_its_jaas_string_only():
+    others = dict.fromkeys(CONFIGURED, "other")
+    settings = java(STRIMZI_LOGIN, STRIMZIS) | others
+    assert oauthbearer(settings) == OIDC
+    assert ignored(settings) == {
+        "kafka.sasl.jaas.config wins": [f"kafka.{name}" for name in CONFIGURED]
+    }
+
+
 def test_claims_of_javas_unsigned_tokens_are_ignored_beside_the_clients_own():
     settings = java("unsecuredLoginStringClaim_sub=me", "")
     settings["enable.sasl.oauthbearer.unsecure.jwt"] = "true"

@@ -205,6 +205,22 @@ def test_a_login_with_kerberos_becomes_javas(named, login):
     assert read == {"sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": "kafka"}
 
 
+def test_a_login_with_kerberos_needs_no_mechanism():
+    options = {"useKeyTab": "true", "storeKey": "true", "keyTab": "/a.keytab", "principal": "a@X"}
+    read = source(
+        security_protocol="SASL_SSL",
+        sasl_kerberos_keytab="/a.keytab",
+        sasl_kerberos_principal="a@X",
+        sasl_kerberos_service_name="brokers",
+    )
+    assert parsed_jaas(read.pop("sasl.jaas.config")) == ("Krb5LoginModule", options)
+    assert read == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": "brokers",
+    }
+
+
 def test_servers_and_a_password_are_what_the_sink_reads():
     login = {"sasl_mechanism": "PLAIN", "sasl_username": " user ", "sasl_password": " pass \n"}
     read = source(bootstrap_servers="a,\n b:1", **login)

@@ -2,19 +2,27 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import threading
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
+from spark_kafka_sink import foreach_batch
+from spark_kafka_sink.driver.options import read_options
+from spark_kafka_sink.errors import InvalidRecord
 from spark_kafka_sink.report import folder as report_folder
 from spark_kafka_sink.report import storage as report_storage
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.report.folder import append, prepare_folder, write_failed_task
 from spark_kafka_sink.report.storage import LocalFolder, RemoteFolder
+
+OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 
 
 def report(batch_id):
@@ -113,6 +121,14 @@ def test_a_repeated_task_that_succeeds_makes_a_delivered_report_of_both_attempts
     )
 
 
+@pytest.mark.parametrize("outcome", ["delivered", "failed"])
+def test_failed_attempts_of_one_task_are_not_several_tasks(tmp_path, outcome):
+    for _ in range(3):
+        write_failed_task(failed_task(1), str(tmp_path), "0")
+    written = append(DeliveryReport(tasks=1, batch_id=0, outcome=outcome), str(tmp_path))
+    assert (written.tasks, written.failed_tasks) == (1, 3)
+
+
 def test_a_task_of_another_machine_leaves_nothing(tmp_path):
     write_failed_task(failed_task(3), str(tmp_path / "of the driver"), "0")
     assert list(tmp_path.iterdir()) == []
@@ -138,6 +154,49 @@ def test_what_another_query_left_in_the_folder_is_not_counted(tmp_path, task_suc
     query_id = "this" if task_succeeded else None  # only a task's report names the query
     written = append(DeliveryReport(batch_id=7, query_id=query_id, outcome="failed"), str(tmp_path))
     assert (written.total_failed, written.query_id) == (3, "this")
+
+
+def test_a_batch_does_not_count_the_tasks_of_an_earlier_one_whose_driver_was_killed(tmp_path):
+    killed, writes = [read_options(OPTIONS).with_write_id().write_id for _ in range(2)]
+    write_failed_task(failed_task(100), str(tmp_path), killed)
+    write_failed_task(failed_task(3), str(tmp_path), writes)
+    written = append(DeliveryReport(tasks=1), str(tmp_path), writes)
+    assert (written.total_failed, written.failed_tasks) == (3, 1)
+
+
+@pytest.mark.needs_format
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+def test_a_batch_write_counts_its_own_failed_tasks(tmp_path, ends):
+    """Its writer is pickled for the tasks, and for the driver's commit."""
+    from spark_kafka_sink.spark.writer import KafkaBatchWriter
+
+    options = read_options(OPTIONS | {"report.path": str(tmp_path), "batch.id": "7"})
+    killed, writer = (pickle.dumps(KafkaBatchWriter(options)) for _ in range(2))
+    row = pa.record_batch({"value": ["v"], "topic": pa.array([None], pa.string())})
+    for pickled in (killed, killed, writer):
+        with pytest.raises(InvalidRecord):
+            pickle.loads(pickled).write(iter([row]))
+    getattr(pickle.loads(writer), ends)([])
+    (line,) = (tmp_path / "report-000000001.jsonl").read_text().splitlines()
+    assert json.loads(line)["failed_tasks"] == 1
+    assert len([*(tmp_path / "failed-tasks").iterdir()]) == 2
+
+
+def test_each_call_of_foreach_batch_outside_of_a_stream_is_a_write_of_its_own(monkeypatch):
+    tasks = []
+    frame = SimpleNamespace(
+        schema=StructType([StructField("value", StringType())]),
+        sparkSession=SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: default)),
+        mapInArrow=lambda task, schema: tasks.append(task) or SimpleNamespace(collect=list),
+    )
+    write = foreach_batch(OPTIONS | {"topic": "t", "preflight": "false"})
+    for batch_id in (None, None, 7):
+        write(frame, batch_id)
+    monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://here")  # in a stream, under Connect
+    write(frame, 7)
+    *ids, in_stream = [task.options.write_id for task in tasks]
+    assert len({*ids, None}) == 4
+    assert in_stream is None
 
 
 # --- other storage --------------------------------------------------------------------------------
@@ -254,6 +313,27 @@ def test_a_full_disk_is_a_warning(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(LocalFolder, "write", reject)
     append(report(1), str(tmp_path))
     assert "No space left" in caplog.text
+
+
+@pytest.mark.parametrize("deletes", ["what a failed task left", "the oldest report"])
+def test_a_report_is_written_even_if_old_files_are_not_deleted(
+    tmp_path, monkeypatch, caplog, deletes
+):
+    def refuse(self, name):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(LocalFolder, "delete", refuse)
+    if deletes == "the oldest report":
+        monkeypatch.setattr(report_folder, "_MAX_BYTES_PER_FILE", 10)
+        monkeypatch.setattr(report_folder, "_MAX_FILES", 1)
+        append(report(6), str(tmp_path))
+    write_failed_task(failed_task(3), str(tmp_path), "7")
+    (tmp_path / "failed-tasks" / "task-7-cut.json").write_text("{")
+    assert append(report(7), str(tmp_path)).total_failed == 3
+    assert [*batches(tmp_path).values()][-1] == [7]
+    said = caplog.messages[-1]
+    assert said.startswith(f"old files were not deleted from {tmp_path}: [Errno 13] Permission")
+    assert "was not written" not in caplog.text
 
 
 @pytest.mark.parametrize("exists", [True, False])

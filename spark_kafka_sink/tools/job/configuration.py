@@ -128,7 +128,7 @@ def _parse_options(
     written = section if isinstance(section, dict) else {}
     values = {name: value for name, value in written.items() if isinstance(value, str)}
     without_value = {path[-1] for path in references.unresolved if path[:-1] == OPTIONS}
-    without_value |= written.keys() - values.keys()
+    without_value |= {m.path[-1] for m in document.mistakes if m.path[:-1] == OPTIONS}
     mistakes = _topics_without_option(document, values)
     if OPTIONS not in document:
         return None, mistakes

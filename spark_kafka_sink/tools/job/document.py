@@ -36,7 +36,12 @@ CREATED = (TOPIC.name, DEAD_LETTER_TOPIC.name, EXACTLY_ONCE_LEDGER_TOPIC.name)
 _DEEPEST = 8
 _QUOTED = re.compile(r" *'([^']*)'")
 _SHOWN = re.compile(r"<[a-z ]+>|\W")
-_NULL = "tag:yaml.org,2002:null"
+_NULL, _MERGE = "tag:yaml.org,2002:null", "tag:yaml.org,2002:merge"
+#: those that change nothing, as values are text
+_TAGS = frozenset(
+    f"tag:yaml.org,2002:{name}"
+    for name in ("bool", "float", "int", "map", "null", "seq", "str", "timestamp", "value")
+) | {_MERGE}
 
 
 @dataclass(frozen=True, order=True)
@@ -132,11 +137,15 @@ class Document:
             return [self._plain(item, (*path, str(i)), origin) for i, item in enumerate(node.value)]
         data: dict[str, Any] = {}
         for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
+            if not isinstance(key, yaml.ScalarNode) or key.tag not in _TAGS:
                 place = _place(key.start_mark, origin)
                 self.mistakes.append(Mistake(place, path, "a key must be text"))
                 continue
             key_path = (*path, key.value)
+            if key.tag == _MERGE:
+                what = "merge keys are not supported; repeat the keys here"
+                self.mistakes.append(Mistake(_place(key.start_mark, origin), key_path, what))
+                continue
             earlier = _equal_key(key.value, data, path)
             if earlier is not None:
                 place = _place(key.start_mark, origin)
@@ -145,10 +154,10 @@ class Document:
                 self.mistakes.append(Mistake(place, key_path, what))
                 continue
             self._places[key_path] = _place(key.start_mark, origin)
-            data[key.value] = self._plain(value, key_path, origin)
-            if data[key.value] is None:
-                instead = ", or write '' for an empty one" if is_options(path) else ""
-                self.mistakes.append(self.mistake(key_path, f"has no value; leave it out{instead}"))
+            what = _unusable(value, path)
+            data[key.value] = None if what else self._plain(value, key_path, origin)
+            if what:
+                self.mistakes.append(self.mistake(key_path, what))
         return {key: value for key, value in data.items() if value is not None}
 
     def override(self, override: str, argument: str | None = None) -> None:
@@ -175,9 +184,28 @@ class Document:
         for depth in range(1, len(path)):
             self._places.setdefault(path[:depth], origin)
         self._places[path] = origin
-        # {...} is YAML, as in --set 'trigger={once: true}'; everything else is text.
-        node = self._compose(text, origin) if text.startswith("{") else None
+        # {...} is YAML, as in --set 'trigger={once: true}', but that of an option may be JSON.
+        is_text = is_options(path[:-1]) or path == ("sql",) or not text.startswith("{")
+        node = None if is_text else self._compose(text, origin)
         parent[path[-1]] = text if node is None else self._plain(node, path, origin)
+
+
+def _unusable(value: yaml.Node, path: Path) -> str:
+    """Why a value in the mapping at ``path`` is left out, or ""."""
+    if value.tag not in _TAGS:  # not shown: it may be a password without quotes
+        return (
+            "has a YAML tag, which is not supported; write ${env:NAME} for an environment "
+            "variable, and put a text that begins with ! in quotes"
+        )
+    if value.tag == _NULL:
+        instead = ", or write '' for an empty one" if is_options(path) else ""
+        return f"has no value; leave it out{instead}"
+    if is_options(path) and not isinstance(value, yaml.ScalarNode):
+        return (
+            "must be text; put JSON in quotes, '{...}', and write names in full, such as "
+            "kafka.linger.ms"
+        )
+    return ""
 
 
 def _equal_key(key: str, data: Mapping[str, Any], path: Path) -> str | None:

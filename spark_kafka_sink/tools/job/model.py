@@ -179,7 +179,6 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
     ("restart",): Restart,
     ("metrics",): Metrics,
 }
-_TEXT = "must be text; write names in full, such as kafka.linger.ms"
 _MAPPING = "must be a mapping of keys to values"
 # pydantic's kinds of errors
 _EXPLANATIONS: Mapping[str, str] = {
@@ -187,10 +186,9 @@ _EXPLANATIONS: Mapping[str, str] = {
     "dict_type": _MAPPING,
     "float_parsing": "must be a number",
     "int_parsing": "must be a whole number",
-    "is_instance_of": _TEXT,
     "model_type": _MAPPING,
     "string_too_short": "is empty",
-    "string_type": _TEXT,
+    "string_type": "must be text",
 }
 
 

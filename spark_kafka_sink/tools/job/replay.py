@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config import option_table
 from spark_kafka_sink.config.client_settings import read_setting
-from spark_kafka_sink.config.kerberos import GSSAPI, KEYTAB, PRINCIPAL, SERVICE_NAME
+from spark_kafka_sink.config.kerberos import (
+    GSSAPI,
+    KEYTAB,
+    PRINCIPAL,
+    SERVICE_NAME,
+    is_kerberos,
+)
 from spark_kafka_sink.config.logins import AWS_MSK_IAM, KERBEROS_MODULE
 from spark_kafka_sink.config.option import PREFIX, server_list
 from spark_kafka_sink.config.options import drop_formats
@@ -335,7 +341,9 @@ def source_options(sink: Mapping[str, str], source: Mapping[str, str]) -> dict[s
         del settings[name]
     if "bootstrap.servers" in settings:
         settings["bootstrap.servers"] = server_list(settings["bootstrap.servers"])
+    has_kerberos = is_kerberos(settings)  # perhaps without a mechanism
     mechanism = settings.pop("sasl.mechanisms", settings.get("sasl.mechanism"))
+    mechanism = GSSAPI if has_kerberos else mechanism
     user, password = settings.pop("sasl.username", ""), settings.pop("sasl.password", "")
     own_names = {name: settings.pop(name) for name in (KEYTAB, PRINCIPAL) if name in settings}
     if mechanism is not None:
