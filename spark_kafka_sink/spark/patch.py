@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
+from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.option_table import SEND_FROM
+from spark_kafka_sink.config.registry_options import REGISTRY_PREFIX
 from spark_kafka_sink.errors import UnsupportedSaveMode
 from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.spark import private_api
@@ -21,6 +23,7 @@ _FORMATS = frozenset({"kafka", FORMAT})
 # Spark's own sink accepts them all and appends; errorifexists is what no mode means.
 _APPENDING = frozenset({"append", "error", "errorifexists", "default"})
 _REQUEST = "_kafka_nb_request"
+_PRINTED = (PREFIX, REGISTRY_PREFIX)  # some of these are secrets that Spark does not recognise
 
 _lock = threading.Lock()  # guards _originals, and that no other thread sees half a patch
 # what unpatch_pyspark puts back
@@ -209,9 +212,16 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
         if is_update or _needs_foreach_batch(request.options):
             from spark_kafka_sink.spark.foreach_batch import foreach_batch
 
-            self.foreachBatch(foreach_batch(request.options))
+            options = request.options
+            self.foreachBatch(foreach_batch(options))
             request.format = FORMAT  # to be started again
-            return original(self, queryName=queryName)
+            # The function has the options; what the writer has, Spark prints in its plans.
+            clients = [name for name in options if name.lower().startswith(_PRINTED)]
+            self.options(**dict.fromkeys(clients, ""))
+            try:
+                return original(self, queryName=queryName)
+            finally:
+                self.options(**options)
         self.format(FORMAT)
         start = partial(original, self, path, partitionBy=partitionBy, queryName=queryName)
         return _with_format(private_api.session_of(self), start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import redaction
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.serialization import MessageField, SerializationContext
 from deserializers import avro_deserializer
@@ -84,7 +85,25 @@ def test_a_stream_that_starts_again(spark, way, options, topics, tmp_path, guara
     assert read(topics, options) == expected()
 
 
-def test_a_patched_pyspark_writes_batches_and_streams(spark, options, topics, tmp_path):
+@pytest.mark.filterwarnings("ignore:these options have no effect:UserWarning")
+def test_no_plan_shows_a_secret(spark, way, options, topics, tmp_path, capsys):
+    words = stream_of(spark, tmp_path / "words", ["0"]).selectExpr(*COLUMNS)
+    if way == "format":
+        spark.conf.set(redaction.OPTIONS, redaction.redaction_settings()[redaction.OPTIONS])
+    try:
+        query = run(direct(words.writeStream, way, options | redaction.LOGIN), tmp_path)
+        query.explain(True)
+    finally:
+        spark.conf.unset(redaction.OPTIONS)
+    plan = capsys.readouterr().out
+    assert "== Parsed Logical Plan ==" in plan
+    assert "hunter2" not in plan
+    assert len(read(topics, options)) == 1
+
+
+@pytest.mark.filterwarnings("ignore:these options have no effect:UserWarning")
+def test_a_patched_pyspark_writes_batches_and_streams(spark, options, topics, tmp_path, capsys):
+    options |= redaction.LOGIN
     words = stream_of(spark, tmp_path / "words", [str(n) for n in range(ROWS // 2, ROWS - 1)])
     last = stream_of(spark, tmp_path / "last", [str(ROWS - 1)])
     folders = [tmp_path / name for name in ("append", "update")]
@@ -95,9 +114,10 @@ def test_a_patched_pyspark_writes_batches_and_streams(spark, options, topics, tm
         writer = words.selectExpr(*COLUMNS).writeStream.options(**options).format("kafka")
         run(writer, folders[0])
         writer = last.selectExpr(*COLUMNS).writeStream.options(**options)
-        run(writer.outputMode("update").format("kafka"), folders[1])
+        run(writer.outputMode("update").format("kafka"), folders[1]).explain(True)
     finally:
         unpatch_pyspark()
+    assert "hunter2" not in capsys.readouterr().out
     # Spark's own sink up to 4.2 ignores timestamps.
     assert read(topics, options) == expected()
 

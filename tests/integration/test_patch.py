@@ -136,7 +136,9 @@ def test_a_writer_can_be_started_again(patched, spark, target, tmp_path):
     run(writer, tmp_path)
     stream_of(spark, tmp_path / "in", ["b"])
     run(writer, tmp_path)
-    assert target.values() == ["a", "b"]
+    stream_of(spark, tmp_path / "in", ["c"])
+    run(writer.outputMode("append"), tmp_path)
+    assert target.values() == ["a", "b", "c"]
 
 
 def test_any_thread_writes_batches_and_streams(patched, spark, frame, target, tmp_path):

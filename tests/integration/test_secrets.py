@@ -21,9 +21,9 @@ from spark_kafka_sink.driver.key_store import read_jks
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
-KEY_PASSWORD = "planted-secret-of-the-key"
-PASSWORD = "planted-secret-password"
-STORE_PASSWORD = "planted-secret-of-the-store"
+KEY_PASSWORD = "planted-hunter2-of-the-key"
+PASSWORD = "planted-hunter2-login"
+STORE_PASSWORD = "planted-hunter2-of-the-store"
 WAYS = ("batch,", "stream,", "foreach_batch,")
 pytestmark = pytest.mark.slow
 WORKING = 8
@@ -69,7 +69,7 @@ def leaks(secured):
     keys = [secured["key"], read_jks(Path(secured["jks"]).read_bytes(), *[KEY_PASSWORD] * 2).key]
     whole_lines = [line for key in keys for line in key.splitlines() if len(line) == 64]
     assert all(any(line in key for line in whole_lines) for key in keys)
-    traces = ["planted-secret", secret_tokens.TRACE, *whole_lines]
+    traces = ["planted-hunter2", secret_tokens.TRACE, *whole_lines]
 
     def leaks(output, folder):
         shown = [trace for trace in traces if trace in output]
@@ -133,7 +133,7 @@ def test_secrets_appear_in_no_output_of_working_and_failing_queries(
     ("mode", "password", "arguments", "code", "said"),
     [
         ("format", PASSWORD, [], 0, '"batch_id":'),
-        ("foreach_batch", "planted-secret-wrong", [], 1, "the query failed: AuthenticationFailed"),
+        ("foreach_batch", "planted-hunter2-wrong", [], 1, "the query failed: AuthenticationFailed"),
         ("format", PASSWORD, ["--dry-run"], 0, "passed   login"),
     ],
 )
@@ -170,6 +170,7 @@ def test_secrets_appear_in_no_output_of_a_job(
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": f"file://{tmp_path / 'eventlog'}",
         "spark.log.level": "DEBUG",
+        "spark.sql.ui.explainMode": "extended",
     }
     conf = " ".join(f"--conf {name}={value}" for name, value in settings.items())
     environment = {

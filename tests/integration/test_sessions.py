@@ -49,6 +49,10 @@ def test_batch_and_streams_arrive_in_other_sessions(bootstrap_servers, topics, t
     (report,) = tmp_path.glob("report-*")
     assert report.name == "report-0"
     assert json.loads(report.read_text())["records_by_topic"] == {topic: 2}
+    files = [path for path in (tmp_path / "events").rglob("*") if path.is_file()]
+    events = "".join(path.read_text() for path in files)
+    assert "AppendData" in events
+    assert "hunter2" not in events
     if how == "found":
         assert "row 0: null topic" in answer.stdout
         assert (tmp_path / "in-query").read_text() == str(kind == "connect")

@@ -8,7 +8,7 @@ import time
 
 from token_functions import unsecured_jwt
 
-_PLANTED = {"jti": "planted-secret-token"}
+_PLANTED = {"jti": "planted-hunter2-token"}
 
 #: what every token contains: the first claim, in its encoding
 TRACE = base64.urlsafe_b64encode(json.dumps(_PLANTED)[:-1].encode()).decode()[:36]

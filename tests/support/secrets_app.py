@@ -2,7 +2,8 @@
 
 Arguments: bootstrap servers, topic, folder, and a JSON file with what secured brokers need:
 "options"; the client's "key", "chain" and "pkcs12"; a "trust_store"; a "token_endpoint". The
-planted values all contain ``planted-secret``, or are named in ``test_secrets.py``.
+planted values all contain ``planted-hunter2``, or are named in ``test_secrets.py``. Few have a word
+by which Spark recognises secrets, such as "password": those it would hide.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import sys
 from pathlib import Path
 from urllib.request import urlopen
 
+import redaction
 from local_session import session_builder
 
 import spark_kafka_sink
 from spark_kafka_sink.__main__ import main
+from spark_kafka_sink.config import client_settings, registry_options
 
 servers, topic, folder, secured_file = sys.argv[1:]
 secured = json.loads(Path(secured_file).read_text())
@@ -28,6 +31,7 @@ spark = (
     .config("spark.eventLog.enabled", "true")
     .config("spark.eventLog.compress", "false")
     .config("spark.eventLog.dir", f"file://{folder}/events")
+    .config("spark.sql.ui.explainMode", "extended")
     .config("spark.sql.pyspark.worker.logging.enabled", "true")
     .config("spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled", "true")
     .config("spark.sql.pyspark.jvmStacktrace.enabled", "true")
@@ -37,19 +41,22 @@ spark.sparkContext.setLogLevel("DEBUG")
 
 JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
-    'username="u" password="planted-secret-jaas";'
+    'username="u" password="planted-hunter2-jaas";'
 )
 SECRETS = {
-    f"kafka.{name}": f"planted-secret-{name}"
-    for name in (
-        "sasl.oauthbearer.assertion.private.key.passphrase",
-        "sasl.oauthbearer.assertion.private.key.pem",
-        "sasl.oauthbearer.client.credentials.client.secret",
-        "sasl.oauthbearer.config",
-        "sasl.password",
-        "ssl.key.password",
-        "ssl.keystore.password",
-    )
+    **{
+        f"kafka.{name}": f"planted-hunter2-{number}"
+        for number, name in enumerate(sorted(client_settings.known_names()))
+        if client_settings.is_secret(name)
+    },
+    **{
+        f"schema.registry.{name}": f"planted-hunter2-of-the-registry-{number}"
+        for number, name in enumerate(sorted(registry_options.SETTINGS))
+        if registry_options.is_secret(name)
+    },
+    "kafka.sasl.jaas.config": JAAS,
+    "schema.registry.basic.auth.user.info": "u:planted-hunter2-of-the-registry",
+    "schema.registry.proxy": "http://u:planted-hunter2-of-the-proxy@127.0.0.1:3128",
 }
 GOOD = {"kafka.bootstrap.servers": servers, "topic": topic}
 SASL = {**GOOD, "kafka.security.protocol": "SASL_PLAINTEXT"}
@@ -76,71 +83,71 @@ CASES = {
     "key unusable": {
         **GOOD,
         "kafka.security.protocol": "SSL",
-        "kafka.ssl.keystore.key": "planted-secret-key",
+        "kafka.ssl.keystore.key": "planted-hunter2-key",
     },
-    "JAAS malformed": {**SASL, "kafka.sasl.jaas.config": "planted-secret-malformed password="},
+    "JAAS malformed": {**SASL, "kafka.sasl.jaas.config": "planted-hunter2-malformed login="},
     "mechanism missing": {**SASL, "kafka.sasl.jaas.config": JAAS},
-    "name misspelt": {**GOOD, "kafka.sasl.pasword": "planted-secret-misspelt"},
-    "works without what lacks the prefix": {**GOOD, "sasl.password": "planted-secret-bare"},
+    "name misspelt": {**GOOD, "kafka.sasl.pasword": "planted-hunter2-misspelt"},
+    "works without what lacks the prefix": {**GOOD, "sasl.password": "planted-hunter2-bare"},
     "another option wrong": {**GOOD, **SECRETS, "kafka.linger.ms": "soon"},
     "trust store password": {
         **GOOD,
         "kafka.security.protocol": "SSL",
-        "kafka.ssl.truststore.password": "planted-secret-trust",
+        "kafka.ssl.truststore.password": "planted-hunter2-trust",
     },
     "trust store missing": {
         **GOOD,
         "kafka.security.protocol": "SSL",
         "kafka.ssl.truststore.location": "/no/trust.jks",
-        "kafka.ssl.truststore.password": "planted-secret-trust",
+        "kafka.ssl.truststore.password": "planted-hunter2-trust",
     },
 }  # fmt: skip
 
 KEY_TEXT = {
     "kafka.ssl.keystore.key": secured["key"],
     "kafka.ssl.keystore.certificate.chain": secured["chain"],
-    "kafka.ssl.key.password": "planted-secret-of-the-key",
+    "kafka.ssl.key.password": "planted-hunter2-of-the-key",
 }
 KEY_FILE = {
     "kafka.ssl.keystore.type": "PKCS12",
     "kafka.ssl.keystore.location": secured["pkcs12"],
-    "kafka.ssl.keystore.password": "planted-secret-of-the-key",
+    "kafka.ssl.keystore.password": "planted-hunter2-of-the-key",
 }
 JKS_FILE = {
     "kafka.ssl.keystore.location": secured["jks"],
-    "kafka.ssl.keystore.password": "planted-secret-of-the-key",
+    "kafka.ssl.keystore.password": "planted-hunter2-of-the-key",
 }
 TRUST_TYPE = "kafka.ssl.truststore.type"
 TRUST_STORE = {
     "kafka.ssl.truststore.location": secured["trust_store"],
-    "kafka.ssl.truststore.password": "planted-secret-of-the-store",
+    "kafka.ssl.truststore.password": "planted-hunter2-of-the-store",
 }
 WITHOUT_KEY = {**secured["options"], "topic": topic, "kafka.debug": "all"}
 SECURED = {**WITHOUT_KEY, **KEY_TEXT}
 SCRAM = {
     "kafka.sasl.mechanism": "SCRAM-SHA-512",
     "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
-    'username="u" password="planted-secret-password";',
+    'username="u" password="planted-hunter2-login";',
 }
 PLAIN = {
     "kafka.sasl.mechanism": "PLAIN",
     "kafka.sasl.username": "u",
-    "kafka.sasl.password": "planted-secret-password",
+    "kafka.sasl.password": "planted-hunter2-login",
 }
 TOKENS = {
     "kafka.sasl.mechanism": "OAUTHBEARER",
-    "kafka.sasl.oauthbearer.config": "planted-secret-configuration",
+    "kafka.sasl.oauthbearer.config": "planted-hunter2-configuration",
 }
 ENDPOINT = {
     "kafka.sasl.mechanism": "OAUTHBEARER",
     "kafka.sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule "
-    'required clientId="u" clientSecret="planted-secret-of-the-client";',
+    'required clientId="u" clientSecret="planted-hunter2-of-the-client";',
     "kafka.sasl.oauthbearer.token.endpoint.url": secured["token_endpoint"],
 }
 MSK = {
     "kafka.sasl.mechanism": "AWS_MSK_IAM",
     "kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required "
-    'awsRoleArn="planted-secret-role";',
+    'awsRoleArn="planted-hunter2-role";',
 }
 REJECTED = secured["token_endpoint"].replace("/token", "/rejected")
 CASES |= {
@@ -154,8 +161,8 @@ CASES |= {
     "works with a function": {**SECURED, **TOKENS, "oauth.callback": "secret_tokens:made"},
     "works with an endpoint": {**SECURED, **ENDPOINT},
     "works with MSK": {**SECURED, **MSK},
-    "password rejected": {**SECURED, **PLAIN, "kafka.sasl.password": "planted-secret-wrong"},
-    "key password wrong": {**SECURED, **PLAIN, "kafka.ssl.key.password": "planted-secret-wrong"},
+    "password rejected": {**SECURED, **PLAIN, "kafka.sasl.password": "planted-hunter2-wrong"},
+    "key password wrong": {**SECURED, **PLAIN, "kafka.ssl.key.password": "planted-hunter2-wrong"},
     "token rejected": {**SECURED, **TOKENS, "oauth.callback": "secret_tokens:rejected"},
     "token malformed": {**SECURED, **TOKENS, "oauth.callback": "secret_tokens:malformed"},
     "function fails": {**SECURED, **TOKENS, "oauth.callback": "secret_tokens:fails"},
@@ -196,7 +203,12 @@ def run_foreach_batch(options, checkpoint):
 
 
 def write_batch(options, checkpoint):
-    rows.write.format("kafka-nb").options(**options).mode("append").save()
+    # Only these plans need it, with this Spark.
+    spark.conf.set(redaction.OPTIONS, redaction.redaction_settings()[redaction.OPTIONS])
+    try:
+        rows.write.format("kafka-nb").options(**options).mode("append").save()
+    finally:
+        spark.conf.unset(redaction.OPTIONS)
 
 
 def run_format(options, checkpoint):

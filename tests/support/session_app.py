@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import redaction
 from local_session import session_builder
 from pyspark.sql import functions as F
 from streams import patiently
@@ -20,7 +21,16 @@ import spark_kafka_sink
 from spark_kafka_sink.spark import private_api
 
 kind, servers, topic, folder, how, registry = sys.argv[1:]
-builder = session_builder(kind)
+Path(folder, "events").mkdir()
+builder = (
+    session_builder(kind)
+    .config("spark.eventLog.enabled", "true")
+    .config("spark.eventLog.compress", "false")
+    .config("spark.eventLog.dir", f"file://{folder}/events")
+    .config("spark.sql.ui.explainMode", "extended")
+)
+for name, pattern in redaction.redaction_settings().items():
+    builder = builder.config(name, pattern)
 if how == "registered":
     os.environ["PYSPARK_PYTHON"] = sys.executable  # with PySpark from Spark's zip
     # A local master never speculates.
@@ -29,7 +39,7 @@ spark = builder.getOrCreate()
 if how == "registered":
     spark_kafka_sink.register(spark)
 spark.conf.set("spark.sql.shuffle.partitions", "2")
-options = {"kafka.bootstrap.servers": servers, "topic": topic}
+options = {"kafka.bootstrap.servers": servers, "topic": topic, **redaction.LOGIN}
 
 batch = spark.range(0, 500, numPartitions=4).selectExpr("concat('batch-', id) as value")
 batch.write.format("kafka-nb").options(**options).mode("append").save()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from job_files import checked
+from redaction import OPTIONS, redaction_settings
 
 ROOT = Path(__file__).parents[2]
 JOBS = sorted((ROOT / "conf").glob("*.yaml"))
@@ -66,9 +67,10 @@ def test_profiles_set_what_the_page_on_tuning_names(name):
         assert setting in tuning or value in tuning
 
 
-def test_the_file_for_one_machine_has_the_settings_for_throughput():
+def test_the_file_for_one_machine_has_the_settings_for_throughput_and_for_secrets():
     def settings(name):
         lines = (ROOT / "conf" / name).read_text(encoding="utf-8").splitlines()
         return {tuple(line.split()) for line in lines if line and not line.startswith("#")}
 
     assert settings("throughput.conf") <= settings("spark.conf")
+    assert (OPTIONS, redaction_settings()[OPTIONS]) in settings("spark.conf")
