@@ -165,7 +165,7 @@ class _RowQueue:
         self._is_aborted = False
         #: how many have come
         self.batches = 0
-        #: set when the sender asks for its first rows, or when it ends
+        #: set once the sender has asked for rows or has ended
         self.are_needed = Event()
 
     def put(self, batch: pa.RecordBatch) -> None:

@@ -327,7 +327,7 @@ class LayoutClaim:
         """Tell the others not to wait for this claim; if that fails, they wait a little longer."""
         ended = replace(self._own, has_ended=True)
         with suppress(KafkaSinkError):
-            wait = replace(self._step_wait(""), is_woken=never)
+            wait = ledger_wait(self._options, f"{self._task}: ending its claim", self._clock)
             self._progress.write(ended.to_offset(), wait.capped(_END_SECONDS))
 
 

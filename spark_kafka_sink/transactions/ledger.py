@@ -420,7 +420,7 @@ class Ledger:
             was = f"a part of this micro-batch was committed with {number} partitions"
             former = f"its former repartition and exactly.once.partitions={number}"
             if task.partitions == FROM_DRIVER:
-                # foreach_batch repartitions by itself if the option is not set.
+                # Without the option, foreach_batch itself chose the number of partitions.
                 former = f"send.from=executors, {former}, if it had them"
         return PartitionsChanged(
             f"{task}: {was}, but now {is_now}; {known}. Start the query as it was then, with "

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 APP = Path(__file__).with_name("kerberos_app.py")
 SUPPORT = Path(__file__).parent.parent / "support"
 WAYS = ("format", "foreach_batch", "from_driver")
-# More than two lifetimes of a ticket. The brokers ask for the login again every 20 s.
+# Longer than two tickets last. The brokers require a new login every 20 s.
 LONG_SECONDS = 150
 
 

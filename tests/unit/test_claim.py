@@ -29,6 +29,7 @@ from spark_kafka_sink.transactions.ledger import (
     Layout,
     Ledger,
     Task,
+    read_claim_progress,
 )
 from spark_kafka_sink.transactions.offset_calls import BrokerWait
 
@@ -223,7 +224,8 @@ class Simulation:
                 default = CommitEntry(4, simulation.former, 1, "f") if group[2:].isdigit() else None
                 return simulation.offsets.get(group, default and default.to_offset())
 
-            def write(self, offset, _wait):
+            def write(self, offset, wait):
+                wait.raise_if_woken()
                 simulation.sleep(simulation.answer_seconds)
                 simulation.offsets[group] = offset
 
@@ -405,3 +407,15 @@ def test_a_task_that_is_woken_up_waits_for_no_claim(simulate):
     simulation.run([0.0])
     assert simulation.settled == []
     assert 5.0 <= simulation.woken[0] <= 6.0
+
+
+def test_a_claim_that_is_woken_up_says_that_it_has_ended(simulate):
+    """Otherwise the others would wait for it."""
+    simulation = simulate(200, 0.001, 0.03)
+    simulation.wakes_at = 4.0
+    simulation.run([0.0])
+    assert simulation.settled == []
+    assert 4.0 <= simulation.woken[0] <= 6.0
+    progress = read_claim_progress(simulation.offsets["p.claim"], "p.claim")
+    assert progress.steps > 1
+    assert progress.has_ended

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.tools.job.configuration import check, load
-from spark_kafka_sink.tools.job.document import CREATED, Document
+from spark_kafka_sink.tools.job.document import _TAGS, CREATED, Document
 from spark_kafka_sink.tools.job.model import CreateTopics
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -542,3 +542,12 @@ def test_set_repairs_a_mistake():
 def test_a_mistake_in_set_names_it(override, expected):
     (line,) = mistakes(GOOD, override)
     assert expected in line
+
+
+def test_every_tag_that_yaml_gives_to_a_plain_text_is_accepted():
+    """ "yaml" is that of indicators, which cannot stand alone in a document."""
+    resolvers = yaml.SafeLoader.yaml_implicit_resolvers.values()
+    given = {tag for resolver in resolvers for tag, _ in resolver}
+    loader = yaml.SafeLoader
+    given |= {loader.DEFAULT_SCALAR_TAG, loader.DEFAULT_SEQUENCE_TAG, loader.DEFAULT_MAPPING_TAG}
+    assert given - _TAGS == {"tag:yaml.org,2002:yaml"}

@@ -327,8 +327,15 @@ def test_the_connection_is_open_until_java_has_written_the_order_of_the_batches(
 
 @pytest.mark.parametrize(
     "after",
-    [b"", END, END + b"\0\0\0", END + struct.pack(">i", 2), END + struct.pack(">i", 4)],
-    ids=["cut", "no number", "half a number", "a batch too many", "a batch lost"],
+    [
+        b"",
+        END,
+        END + b"\0\0\0",
+        END + struct.pack(">3i", 2, 0, 1),
+        END + struct.pack(">5i", 4, 0, 1, 2, 3),
+        END + struct.pack(">2i", 3, 0),
+    ],
+    ids=["cut", "no number", "half a number", "a batch too many", "a batch lost", "half the order"],
 )
 def test_rows_of_a_frame_that_end_otherwise_are_not_all(rows_from_java, after):
     rows = rows_from_java(after)
