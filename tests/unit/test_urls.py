@@ -87,9 +87,9 @@ def test_only_a_token_endpoint_may_have_a_query(url):
         parse({**OPTIONS[option], option: url})
 
 
-@given(st.text(st.sampled_from("ahtps:/.?#@[]% \t\n\\;,0189é"), max_size=20))
-def test_a_url_that_is_accepted_is_used_whole(rest):
-    url = f"http://{rest}"
+@given(st.lists(st.sampled_from(["planted", "http", *":/.?#@[]% \t\n\\;,0189é"]), max_size=20))
+def test_a_url_that_is_accepted_is_used_whole(parts_of_it):
+    url = "".join(["http://", *parts_of_it])
     try:
         parts = split_url(url)
     except ValueError as error:
@@ -99,4 +99,4 @@ def test_a_url_that_is_accepted_is_used_whole(rest):
         assert not parts.fragment
         return
     assert sentence.startswith("[hidden] ")
-    assert rest not in sentence or len(rest) < 3
+    assert "planted" not in sentence
