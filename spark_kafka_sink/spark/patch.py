@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.option_table import SEND_FROM
 from spark_kafka_sink.config.registry_options import REGISTRY_PREFIX
-from spark_kafka_sink.errors import UnsupportedSaveMode
+from spark_kafka_sink.errors import InvalidOption, UnsupportedSaveMode
 from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.spark import private_api
 from spark_kafka_sink.spark.datasource import FORMAT, ensure_registered
@@ -23,6 +23,8 @@ _FORMATS = frozenset({"kafka", FORMAT})
 # Spark's own sink accepts them all and appends; errorifexists is what no mode means.
 _APPENDING = frozenset({"append", "error", "errorifexists", "default"})
 _REQUEST = "_kafka_nb_request"
+_CHECKPOINT = "checkpointLocation"
+_CHECKPOINT_FOLDER = "spark.sql.streaming.checkpointLocation"  # with a folder in it for each query
 _PRINTED = (PREFIX, REGISTRY_PREFIX)  # some of these are secrets that Spark does not recognise
 
 _lock = threading.Lock()  # guards _originals, and that no other thread sees half a patch
@@ -213,6 +215,7 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
             from spark_kafka_sink.spark.foreach_batch import foreach_batch
 
             options = request.options
+            _check_checkpoint(private_api.session_of(self), options)
             self.foreachBatch(foreach_batch(options))
             request.format = FORMAT  # to be started again
             # The function has the options; what the writer has, Spark prints in its plans.
@@ -227,6 +230,20 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
         return _with_format(private_api.session_of(self), start)
 
     return start
+
+
+def _check_checkpoint(spark: SparkSession, options: dict[str, str]) -> None:
+    """Raise InvalidOption where Spark would use a temporary checkpoint, as it does for functions.
+
+    With formats it raises an error: a restarted query would write all rows again.
+    """
+    is_set = _CHECKPOINT.lower() in map(str.lower, options)
+    if not is_set and not spark.conf.get(_CHECKPOINT_FOLDER, None):
+        raise InvalidOption(
+            f"{_CHECKPOINT} is missing: set it as an option, or {_CHECKPOINT_FOLDER} in the "
+            "session, so that a restarted query goes on where it has stopped",
+            option=_CHECKPOINT,
+        )
 
 
 def _register_output(original: Callable[..., None]) -> Callable[..., None]:

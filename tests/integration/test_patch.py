@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from streams import counts, run, stream_of
 
-from spark_kafka_sink import UnsupportedSaveMode, patch_pyspark, unpatch_pyspark
+from spark_kafka_sink import InvalidOption, UnsupportedSaveMode, patch_pyspark, unpatch_pyspark
 from spark_kafka_sink.spark import private_api
 
 SUPPORT = Path(__file__).parent.parent / "support"
@@ -139,6 +139,23 @@ def test_a_writer_can_be_started_again(patched, spark, target, tmp_path):
     stream_of(spark, tmp_path / "in", ["c"])
     run(writer.outputMode("append"), tmp_path)
     assert target.values() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_a_stream_needs_a_checkpoint_as_with_sparks_own_sink(
+    patched, spark, target, tmp_path, mode
+):
+    words = stream_of(spark, tmp_path / "in", ["a"])
+    writer = words.writeStream.format("kafka").options(**target.options).outputMode(mode)
+    writer.trigger(availableNow=True)
+    with pytest.raises((AnalysisException, InvalidOption), match="checkpointLocation"):
+        writer.start()
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
+    try:
+        assert writer.start().awaitTermination(60)
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert target.values() == ["a"]
 
 
 def test_any_thread_writes_batches_and_streams(patched, spark, frame, target, tmp_path):
