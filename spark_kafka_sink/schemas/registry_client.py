@@ -144,11 +144,7 @@ class RegistryClient:
 
         Raises RegistryRejected if it is no schema of that format, refers to others, or has rules.
         """
-        answer = self._ask_for_schema(
-            subject,
-            lambda: self._client.get_latest_version(subject),
-            not_found=Advice.NO_LATEST_SCHEMA,
-        )
+        answer = self._latest(subject)
         schema = answer.schema
         if (schema.schema_type or "AVRO") != _TYPES[schema_format]:
             raise RegistryRejected(
@@ -169,6 +165,10 @@ class RegistryClient:
             )
         return RegisteredSchema(answer.schema_id, answer.guid, schema.schema_str)
 
+    def latest_id(self, subject: str) -> int:
+        """The id of the subject's latest version, whatever is in it; also raises SchemaNotFound."""
+        return int(self._latest(subject).schema_id)
+
     def is_compatible(
         self, subject: str, schema_format: str, schema: str, *, normalize: bool
     ) -> bool:
@@ -179,6 +179,13 @@ class RegistryClient:
                 subject,
                 lambda: self._client.test_compatibility_all_versions(subject, wanted, normalize),
             )
+        )
+
+    def _latest(self, subject: str) -> Any:
+        return self._ask_for_schema(
+            subject,
+            lambda: self._client.get_latest_version(subject),
+            not_found=Advice.NO_LATEST_SCHEMA,
         )
 
     def _ask_for_schema(
