@@ -18,8 +18,8 @@ def prepare(
 ) -> Serializer | None:
     """The tasks' serializer of the columns; None if they are sent as they are.
 
-    With the option ``topic``, its schemas are registered or looked up here. ``folder``: the
-    application's on the driver, or None. Raises SchemaMismatch, UnsupportedType,
+    Schemas whose subjects are known, without the column ``topic``, are registered or looked up here.
+    ``folder``: the application's on the driver, or None. Raises SchemaMismatch, UnsupportedType,
     SchemaIncompatible, SchemaNotFound, RegistryUnavailable, RegistryRejected.
     """
     serialization = options.serialization
@@ -27,9 +27,11 @@ def prepare(
         return None
     columns = column_schemas(serialization, types)
     serializer = Serializer(serialization, columns, {})
-    if options.topic is None:
-        return serializer
-    wanted = [(column.wanted(options.topic, serialization), column) for column in columns]
+    wanted = [
+        (column.wanted(options.topic, serialization), column)
+        for column in columns
+        if column.has_subject(options.topic)
+    ]
     serializer.known = resolve(serialization.registry, list(dict(wanted)), folder)
     if serialization.id_location == "header":
         for registered in serializer.known.values():

@@ -52,8 +52,12 @@ class ColumnSchema:
     name: str
     spark_type: Any
 
-    def wanted(self, topic: str, options: SerializationOptions) -> WantedSchema:
-        """The schema to request from the registry for a topic."""
+    def has_subject(self, topic: str | None) -> bool:
+        """Whether the subject is known; ``topic`` None: the column ``topic`` names it."""
+        return topic is not None or self.format.subject_name_strategy == "record"
+
+    def wanted(self, topic: str | None, options: SerializationOptions) -> WantedSchema:
+        """The schema to request from the registry for a topic, if it ``has_subject``."""
         subject = {
             "topic": f"{topic}-{self.format.column}",
             "record": self.name,

@@ -105,6 +105,21 @@ def test_topics_of_the_column_have_no_subjects_yet(registry):
     assert checked == [("passed", registry.url, "it answers; the column topic names the subjects")]
 
 
+@pytest.mark.parametrize("schema", [None, StructType([*ORDERS, TOPIC])])
+def test_a_subject_that_is_the_same_for_all_topics_of_the_column_is_checked(registry, schema):
+    registry.add("com.Order", '"string"')
+    registry.is_compatible = False
+    options = {
+        "value_subject_name_strategy": "record",
+        "value_schema": derived(ORDERS, "com.Order"),
+    }
+    ((outcome, subject, message),) = results(
+        registry, schema=schema, has_topic_column=True, **options
+    )
+    assert (outcome, subject) == ("failed", "com.Order")
+    assert "not compatible" in message
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "problem"),
     [
@@ -127,8 +142,8 @@ def test_columns_that_can_become_records_pass(registry):
     assert checked == [("passed", "", "rows can become records: value")]
 
 
-def derived(frame):
-    return derived_schema("avro", frame["value"].dataType.jsonValue(), "value")
+def derived(frame, name=None):
+    return derived_schema("avro", frame["value"].dataType.jsonValue(), "value", name)
 
 
 def test_the_latest_schema_of_each_column_is_named(registry):

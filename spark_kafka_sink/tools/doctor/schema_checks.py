@@ -77,11 +77,10 @@ def schema_registry(context: CheckContext) -> list[Finding]:
     timeout_ms = min(options.registry.timeout_ms, milliseconds)
     topic = context.sink.topic
     with closing(RegistryClient(replace(options.registry, timeout_ms=timeout_ms))) as client:
-        if topic is None:
+        columns = [column for column in _column_schemas(context) if column.has_subject(topic)]
+        if topic is None and not columns:
             return [_check_registry(client, options)]
-        return [
-            _check_subject(client, context, column, topic) for column in _column_schemas(context)
-        ]
+        return [_check_subject(client, context, column, topic) for column in columns]
 
 
 def _column_schemas(context: CheckContext) -> list[ColumnSchema]:
@@ -109,7 +108,7 @@ def _check_registry(client: RegistryClient, options: SerializationOptions) -> Fi
 
 
 def _check_subject(
-    client: RegistryClient, context: CheckContext, column: ColumnSchema, topic: str
+    client: RegistryClient, context: CheckContext, column: ColumnSchema, topic: str | None
 ) -> Finding:
     options = context.sink.serialization
     assert options is not None  # noqa: S101 - or it would have no columns
