@@ -18,7 +18,7 @@ def prepare(
 ) -> Serializer | None:
     """The tasks' serializer of the columns; None if they are sent as they are.
 
-    Schemas whose subjects are known, without the column ``topic``, are registered or looked up here.
+    Schemas are registered or looked up here unless the column ``topic`` names their subjects.
     ``folder``: the application's on the driver, or None. Raises SchemaMismatch, UnsupportedType,
     SchemaIncompatible, SchemaNotFound, RegistryUnavailable, RegistryRejected.
     """
@@ -74,12 +74,14 @@ def _named_schema(column: ColumnFormat, text: str | None, spark_type: Any) -> Co
 def _column_schema(
     options: SerializationOptions, column: ColumnFormat, kind: ColumnType
 ) -> ColumnSchema:
-    # It is derived with another schema too, as it finds types that the format does not have.
-    derived = derived_schema(column.format, kind.spark, column.column, column.record_name)
     schema = option_schema(column, kind.spark)
-    if options.use_latest_version:
-        return schema
-    if schema.text is None:
+    is_used = schema.text is None and not options.use_latest_version
+    # It is derived with another schema too, as it finds types that the format does not have.
+    derived = derived_schema(
+        column.format, kind.spark, column.column, column.record_name, is_used=is_used
+    )
+    if is_used:
         return _named_schema(column, derived, kind.spark)
-    encoder(column.format, schema.text, kind.spark, kind.arrow, column.column)
+    if schema.text is not None:
+        encoder(column.format, schema.text, kind.spark, kind.arrow, column.column)  # a check
     return schema

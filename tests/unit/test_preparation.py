@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType, YearMonthIntervalType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, YearMonthIntervalType
 from serializing import LATEST, REQUIRED, ROWS, batch, prepared
 
 from spark_kafka_sink.errors import InvalidOption, SchemaMismatch, SchemaNotFound, UnsupportedType
@@ -72,6 +72,19 @@ def test_nothing_is_registered_without_leave(registry):
         prepared(registry, value_schema=REQUIRED, auto_register_schemas="false")
     registry.add("t-value", REQUIRED)
     assert prepared(registry, value_schema=REQUIRED, auto_register_schemas="false").known
+
+
+@pytest.mark.parametrize("is_latest", [False, True])
+@pytest.mark.parametrize("name", ["größe", "order-id"])
+def test_a_name_that_is_not_portable_may_be_in_another_schema(registry, name, is_latest):
+    value = StructType([StructField(name, LongType())])
+    with pytest.raises(SchemaMismatch, match=f"does not allow the name '{name}'; rename"):
+        prepared(registry, value=value)
+    named = {"name": name} if name.isidentifier() else {"name": "order_id", "aliases": [name]}
+    fields = [{**named, "type": ["null", "long"]}]
+    schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+    registry.add("t-value", schema)
+    assert prepared(registry, value=value, **(LATEST if is_latest else {"value_schema": schema}))
 
 
 def test_columns_with_the_same_latest_schema_must_both_fit(registry):
