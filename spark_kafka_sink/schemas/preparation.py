@@ -26,23 +26,24 @@ def prepare(
     if serialization is None:
         return None
     columns = column_schemas(serialization, types)
-    serializer = Serializer(serialization, columns, {})
     wanted = [
         (column.wanted(options.topic, serialization), column)
         for column in columns
         if column.has_subject(options.topic)
     ]
-    serializer.known = resolve(serialization.registry, list(dict(wanted)), folder)
+    known = resolve(serialization.registry, list(dict(wanted)), folder)
     if serialization.id_location == "header":
-        for registered in serializer.known.values():
+        for registered in known.values():
             id_header(registered)  # a check
     for wanted_schema, column in wanted:
         if wanted_schema.schema is None:
             arrow_type = types[column.format.column].arrow
             column.encoder(
-                serializer.known[wanted_schema].schema, arrow_type, wanted_schema.subject
+                known[wanted_schema].schema, arrow_type, wanted_schema.subject
             )  # a check
-    return serializer
+    # In a transaction, two attempts must write the same.
+    rejects_absent = options.dead_letter_topic is not None and options.exactly_once is None
+    return Serializer(serialization, columns, known, rejects_absent)
 
 
 def column_schemas(
