@@ -50,6 +50,8 @@ _RETRIES = 3
 _FIRST_RETRY_MS = 100
 _MAX_RETRY_MS = 1000
 _MIN_SECRET = 3
+#: how long a token is used whose endpoint does not say it
+_TOKEN_SECONDS = 60
 
 _NOT_FOUND, _REQUEST_TIMEOUT, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR = 404, 408, 409, 429, 500
 #: the registry's own codes for a subject, a version and a schema that it does not have
@@ -339,7 +341,7 @@ def _readable_pem(options: RegistryOptions) -> Iterator[dict[str, str]]:
 
 
 def _trust_as_registry(client: SchemaRegistryClient, options: RegistryOptions) -> None:
-    """Let the client trust the same CA certificates when it fetches tokens.
+    """Let the client trust the same CA certificates when it fetches tokens of any lifetime.
 
     It has no option for it.
     """
@@ -354,6 +356,15 @@ def _trust_as_registry(client: SchemaRegistryClient, options: RegistryOptions) -
             scope=options["bearer.auth.scope"],
             verify=registry.verify,
         )
+        fetch = tokens.client.fetch_token
+
+        def fetch_token(**request: Any) -> dict[str, Any]:
+            # The client computes with the lifetime, which may be missing, or a text.
+            token = fetch(**request)
+            seconds = int(token.get("expires_in") or _TOKEN_SECONDS)
+            return {"expires_at": time.time() + seconds, **token, "expires_in": seconds}
+
+        tokens.client.fetch_token = fetch_token
 
 
 def hide_secrets(text: str, options: RegistryOptions) -> str:

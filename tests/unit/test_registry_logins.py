@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import sys
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -28,6 +29,11 @@ KEY_PASSWORD = "secret-of-the-key"
 
 
 def register(url: str, **settings: str) -> int:
+    with closing(client_of(url, **settings)) as client:
+        return client.register("t-value", "avro", '"string"', normalize=False).id
+
+
+def client_of(url: str, **settings: str) -> RegistryClient:
     options = {
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "topic": "t",
@@ -39,11 +45,7 @@ def register(url: str, **settings: str) -> int:
     parsed = parse(options)
     secret = [value for value in settings.values() if value.startswith("secret")]
     assert not any(value in repr(parsed) for value in secret)
-    client = RegistryClient(parsed.serialization.registry)
-    try:
-        return client.register("t-value", "avro", '"string"', normalize=False).id
-    finally:
-        client.close()
+    return RegistryClient(parsed.serialization.registry)
 
 
 def test_a_user_and_a_password(registry):
@@ -88,6 +90,17 @@ def test_oauth(registry):
     scheme, _, token = registry.last_headers["Authorization"].partition(" ")
     assert scheme == "Bearer"
     assert token.count(".") == 2  # a signed JWT
+
+
+@pytest.mark.parametrize(
+    "lifetime", [{"expires_in": 600}, {"expires_in": "600"}, {"expires_in": None}, {}], ids=str
+)
+def test_a_token_whose_lifetime_is_unknown_is_used_too(registry, lifetime):
+    with identity_provider() as provider:
+        provider.lifetime = lifetime
+        with closing(client_of(registry.url, **oauth(provider))) as client:
+            for subject in ("t-value", "u-value"):
+                assert client.register(subject, "avro", '"string"', normalize=False).id == 1
 
 
 def test_oauth_that_is_rejected_names_its_settings_and_hides_the_secret(registry):
