@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import sys
+import time
 from contextlib import closing
 from types import SimpleNamespace
 
@@ -101,6 +102,27 @@ def test_a_token_whose_lifetime_is_unknown_is_used_too(registry, lifetime):
         with closing(client_of(registry.url, **oauth(provider))) as client:
             for subject in ("t-value", "u-value"):
                 assert client.register(subject, "avro", '"string"', normalize=False).id == 1
+
+
+def test_a_token_of_an_azure_machine(registry):
+    paths = []
+    now = int(time.time())
+    answer = {"access_token": "t", "expires_in": "600", "expires_on": str(now + 600)}
+
+    def identity(path, headers):
+        paths.append((path, headers["Metadata"]))
+        return 200, answer
+
+    with served(identity) as url:
+        machine = {
+            "bearer_auth_credentials_source": "OAUTHBEARER_AZURE_IMDS",
+            "bearer_auth_issuer_endpoint_url": f"{url}/token",
+            "bearer_auth_issuer_endpoint_query": "resource=api://registry",
+            "bearer_auth_logical_cluster": "lsrc-1",
+        }
+        assert register(registry.url, **machine) == 1
+    assert paths == [("/token?resource=api://registry", "true")]
+    assert registry.last_headers["Authorization"] == "Bearer t"
 
 
 def test_oauth_that_is_rejected_names_its_settings_and_hides_the_secret(registry):
