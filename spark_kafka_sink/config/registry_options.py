@@ -28,6 +28,7 @@ _PUBLIC = frozenset(
         "bearer.auth.client.id",
         "bearer.auth.credentials.source",
         "bearer.auth.identity.pool.id",
+        "bearer.auth.issuer.endpoint.query",
         "bearer.auth.issuer.endpoint.url",
         "bearer.auth.logical.cluster",
         "bearer.auth.scope",
@@ -37,6 +38,17 @@ _PUBLIC = frozenset(
     }
 )
 SETTINGS = _SECRETS | _PUBLIC
+#: settings of the client that the sink sets itself, or whose answers it keeps itself
+_OWN = frozenset(
+    {
+        "cache.capacity",
+        "cache.latest.ttl.sec",
+        "max.retries",
+        "retries.max.wait.ms",
+        "retries.wait.ms",
+        "timeout",
+    }
+)
 
 _BASIC_SOURCE = "basic.auth.credentials.source"
 _USER_INFO = "USER_INFO"  # what the client does anyway
@@ -116,6 +128,12 @@ def check_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """
     for name, value in settings.items():
         option = REGISTRY_PREFIX + name
+        if name in _OWN:
+            raise InvalidOption(
+                f"{option} is not supported: the sink keeps answers, and "
+                f"{REGISTRY_PREFIX}request.timeout.ms bounds all attempts; remove it",
+                option=option,
+            )
         if name not in SETTINGS:
             raise InvalidOption(
                 f"{option} is not a setting of the schema registry's client"

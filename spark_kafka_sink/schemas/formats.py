@@ -34,9 +34,17 @@ class Encoder(Protocol):
 
 
 def derived_schema(
-    schema_format: str, spark_type: Any, column: str, record_name: str | None = None
+    schema_format: str,
+    spark_type: Any,
+    column: str,
+    record_name: str | None = None,
+    *,
+    is_used: bool = True,
 ) -> str:
-    """The schema of a Spark type (``DataType.jsonValue``); raises UnsupportedType."""
+    """The schema of a Spark type (``DataType.jsonValue``); raises UnsupportedType.
+
+    ``is_used`` False: the column has another schema, which may have names that are not portable.
+    """
     if (levels := _levels(spark_type)) > _MAX_LEVELS:
         raise UnsupportedType(
             f"the column {column} has {levels} levels of structs, arrays and maps, and at most "
@@ -47,7 +55,7 @@ def derived_schema(
     if schema_format == "avro":
         from spark_kafka_sink.schemas.avro.derived import derive_schema
 
-        return derive_schema(spark_type, name=name, column=column)
+        return derive_schema(spark_type, name=name, column=column, is_used=is_used)
     from spark_kafka_sink.schemas.json import derived as json_derived
 
     return json_derived.derive_schema(spark_type, title=name, column=column)

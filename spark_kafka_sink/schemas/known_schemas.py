@@ -19,6 +19,7 @@ from pathlib import Path
 from spark_kafka_sink import application_files
 from spark_kafka_sink.clients.local_files import file_versions
 from spark_kafka_sink.config.registry_options import RegistryOptions
+from spark_kafka_sink.errors import SchemaNotFound
 from spark_kafka_sink.process_limits import thread_limit_reached
 from spark_kafka_sink.schemas.registry_client import RegisteredSchema, RegistryClient
 from spark_kafka_sink.threads import per_process
@@ -45,11 +46,23 @@ _lock = threading.Lock()
 def resolve(
     registry: RegistryOptions, wanted: Sequence[WantedSchema], folder: Path | None
 ) -> Mapping[WantedSchema, RegisteredSchema]:
-    """The registered schemas; requests those that are not known from the registry.
-
-    ``folder``: the application's, or None. Raises what ``RegistryClient`` raises.
-    """
+    """The registered schemas; raises what ``RegistryClient`` raises."""
     schemas = {}
+    for key, answer in look_for(registry, wanted, folder).items():
+        if isinstance(answer, SchemaNotFound):
+            raise answer
+        schemas[key] = answer
+    return schemas
+
+
+def look_for(
+    registry: RegistryOptions, wanted: Sequence[WantedSchema], folder: Path | None
+) -> Mapping[WantedSchema, RegisteredSchema | SchemaNotFound]:
+    """Schemas, or why there are none; requests those that are not known from the registry.
+
+    ``folder``: the application's, or None. Raises what else ``RegistryClient`` raises.
+    """
+    schemas: dict[WantedSchema, RegisteredSchema | SchemaNotFound] = {}
     missing = []
     for key in dict.fromkeys(wanted):
         if (known := _known_schema(registry, key, folder)) is None:
@@ -63,7 +76,7 @@ def resolve(
 
 def _request_all(
     registry: RegistryOptions, wanted: Sequence[WantedSchema], folder: Path | None
-) -> list[RegisteredSchema]:
+) -> list[RegisteredSchema | SchemaNotFound]:
     """The registry's answers, each kept as it arrives.
 
     After the first failure no request begins; the next attempt requests only the rest.
@@ -71,8 +84,11 @@ def _request_all(
     """
     client = _client(registry, file_versions(registry))
 
-    def request(schema: WantedSchema) -> RegisteredSchema:
-        return _keep(registry, schema, _request(client, schema), folder)
+    def request(schema: WantedSchema) -> RegisteredSchema | SchemaNotFound:
+        try:
+            return _keep(registry, schema, _request(client, schema), folder)
+        except SchemaNotFound as error:
+            return error
 
     with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as pool:
         try:

@@ -18,29 +18,32 @@ def prepare(
 ) -> Serializer | None:
     """The tasks' serializer of the columns; None if they are sent as they are.
 
-    With the option ``topic``, its schemas are registered or looked up here. ``folder``: the
-    application's on the driver, or None. Raises SchemaMismatch, UnsupportedType,
+    Schemas are registered or looked up here unless the column ``topic`` names their subjects.
+    ``folder``: the application's on the driver, or None. Raises SchemaMismatch, UnsupportedType,
     SchemaIncompatible, SchemaNotFound, RegistryUnavailable, RegistryRejected.
     """
     serialization = options.serialization
     if serialization is None:
         return None
     columns = column_schemas(serialization, types)
-    serializer = Serializer(serialization, columns, {})
-    if options.topic is None:
-        return serializer
-    wanted = [(column.wanted(options.topic, serialization), column) for column in columns]
-    serializer.known = resolve(serialization.registry, list(dict(wanted)), folder)
+    wanted = [
+        (column.wanted(options.topic, serialization), column)
+        for column in columns
+        if column.has_subject(options.topic)
+    ]
+    known = resolve(serialization.registry, list(dict(wanted)), folder)
     if serialization.id_location == "header":
-        for registered in serializer.known.values():
+        for registered in known.values():
             id_header(registered)  # a check
     for wanted_schema, column in wanted:
         if wanted_schema.schema is None:
             arrow_type = types[column.format.column].arrow
             column.encoder(
-                serializer.known[wanted_schema].schema, arrow_type, wanted_schema.subject
+                known[wanted_schema].schema, arrow_type, wanted_schema.subject
             )  # a check
-    return serializer
+    # In a transaction, two attempts must write the same.
+    rejects_absent = options.dead_letter_topic is not None and options.exactly_once is None
+    return Serializer(serialization, columns, known, rejects_absent)
 
 
 def column_schemas(
@@ -72,12 +75,14 @@ def _named_schema(column: ColumnFormat, text: str | None, spark_type: Any) -> Co
 def _column_schema(
     options: SerializationOptions, column: ColumnFormat, kind: ColumnType
 ) -> ColumnSchema:
-    # It is derived with another schema too, as it finds types that the format does not have.
-    derived = derived_schema(column.format, kind.spark, column.column, column.record_name)
     schema = option_schema(column, kind.spark)
-    if options.use_latest_version:
-        return schema
-    if schema.text is None:
+    is_used = schema.text is None and not options.use_latest_version
+    # It is derived with another schema too, as it finds types that the format does not have.
+    derived = derived_schema(
+        column.format, kind.spark, column.column, column.record_name, is_used=is_used
+    )
+    if is_used:
         return _named_schema(column, derived, kind.spark)
-    encoder(column.format, schema.text, kind.spark, kind.arrow, column.column)
+    if schema.text is not None:
+        encoder(column.format, schema.text, kind.spark, kind.arrow, column.column)  # a check
     return schema

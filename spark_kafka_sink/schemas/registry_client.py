@@ -50,6 +50,8 @@ _RETRIES = 3
 _FIRST_RETRY_MS = 100
 _MAX_RETRY_MS = 1000
 _MIN_SECRET = 3
+#: how long a token is used whose endpoint does not say it
+_TOKEN_SECONDS = 60
 
 _NOT_FOUND, _REQUEST_TIMEOUT, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR = 404, 408, 409, 429, 500
 #: the registry's own codes for a subject, a version and a schema that it does not have
@@ -144,11 +146,7 @@ class RegistryClient:
 
         Raises RegistryRejected if it is no schema of that format, refers to others, or has rules.
         """
-        answer = self._ask_for_schema(
-            subject,
-            lambda: self._client.get_latest_version(subject),
-            not_found=Advice.NO_LATEST_SCHEMA,
-        )
+        answer = self._latest(subject)
         schema = answer.schema
         if (schema.schema_type or "AVRO") != _TYPES[schema_format]:
             raise RegistryRejected(
@@ -169,6 +167,10 @@ class RegistryClient:
             )
         return RegisteredSchema(answer.schema_id, answer.guid, schema.schema_str)
 
+    def latest_id(self, subject: str) -> int:
+        """The id of the subject's latest version, whatever is in it; also raises SchemaNotFound."""
+        return int(self._latest(subject).schema_id)
+
     def is_compatible(
         self, subject: str, schema_format: str, schema: str, *, normalize: bool
     ) -> bool:
@@ -179,6 +181,13 @@ class RegistryClient:
                 subject,
                 lambda: self._client.test_compatibility_all_versions(subject, wanted, normalize),
             )
+        )
+
+    def _latest(self, subject: str) -> Any:
+        return self._ask_for_schema(
+            subject,
+            lambda: self._client.get_latest_version(subject),
+            not_found=Advice.NO_LATEST_SCHEMA,
         )
 
     def _ask_for_schema(
@@ -332,7 +341,7 @@ def _readable_pem(options: RegistryOptions) -> Iterator[dict[str, str]]:
 
 
 def _trust_as_registry(client: SchemaRegistryClient, options: RegistryOptions) -> None:
-    """Let the client trust the same CA certificates when it fetches tokens.
+    """Let the client trust the same CA certificates when it fetches tokens of any lifetime.
 
     It has no option for it.
     """
@@ -347,6 +356,15 @@ def _trust_as_registry(client: SchemaRegistryClient, options: RegistryOptions) -
             scope=options["bearer.auth.scope"],
             verify=registry.verify,
         )
+        fetch = tokens.client.fetch_token
+
+        def fetch_token(**request: Any) -> dict[str, Any]:
+            # The client computes with the lifetime, which may be missing, or a text.
+            token = fetch(**request)
+            seconds = int(token.get("expires_in") or _TOKEN_SECONDS)
+            return {"expires_at": time.time() + seconds, **token, "expires_in": seconds}
+
+        tokens.client.fetch_token = fetch_token
 
 
 def hide_secrets(text: str, options: RegistryOptions) -> str:

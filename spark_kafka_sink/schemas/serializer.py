@@ -21,14 +21,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_kafka_sink.config.serialization_options import ColumnFormat, SerializationOptions
-from spark_kafka_sink.errors import RegistryRejected, SchemaMismatch, add_sentence
+from spark_kafka_sink.errors import (
+    RegistryRejected,
+    SchemaMismatch,
+    SchemaNotFound,
+    add_sentence,
+)
 from spark_kafka_sink.names import is_topic_name
 from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.arrow import Serialized, topic_codes
 from spark_kafka_sink.records.columns import BytesColumn
 from spark_kafka_sink.records.rejection import RowProblem
 from spark_kafka_sink.schemas.formats import Encoder, encoder
-from spark_kafka_sink.schemas.known_schemas import WantedSchema, resolve
+from spark_kafka_sink.schemas.known_schemas import WantedSchema, look_for, resolve
 from spark_kafka_sink.schemas.registry_client import RegisteredSchema
 
 # Confluent's wire format: zero and the id in big-endian order, or in a header one and the GUID.
@@ -52,8 +57,12 @@ class ColumnSchema:
     name: str
     spark_type: Any
 
-    def wanted(self, topic: str, options: SerializationOptions) -> WantedSchema:
-        """The schema to request from the registry for a topic."""
+    def has_subject(self, topic: str | None) -> bool:
+        """Whether the subject is known; ``topic`` None: the column ``topic`` names it."""
+        return topic is not None or self.format.subject_name_strategy == "record"
+
+    def wanted(self, topic: str | None, options: SerializationOptions) -> WantedSchema:
+        """The schema to request from the registry for a topic, if it ``has_subject``."""
         subject = {
             "topic": f"{topic}-{self.format.column}",
             "record": self.name,
@@ -78,12 +87,14 @@ class ColumnSchema:
 class Serializer:
     """Makes bytes of keys and values by their schemas. Can be pickled; a copy makes its encoders.
 
-    ``known``: what the driver has resolved. ``folder``: the application's where it runs, or None.
+    ``known``: what the driver has resolved. ``rejects_absent``: a topic without its schema rejects
+    its rows, not the task. ``folder``: the application's where it runs, or None.
     """
 
     options: SerializationOptions
     columns: Sequence[ColumnSchema]
-    known: Mapping[WantedSchema, RegisteredSchema]
+    known: Mapping[WantedSchema, RegisteredSchema | SchemaNotFound]
+    rejects_absent: bool = False
     folder: Path | None = None
     _encoders: dict[tuple[str, str, pa.DataType], Encoder] = field(default_factory=dict, repr=False)
 
@@ -93,15 +104,14 @@ class Serializer:
     def serialize(self, batch: pa.RecordBatch, topic: str | None) -> Serialized:
         """The batch with key and value as binary; ``topic`` None: the column ``topic`` names it.
 
-        Rows that will be rejected, because they have no valid topic and so no schema, or because
-        their schema does not allow them, become JSON.
+        Rows that will be rejected, because they have no valid topic or no schema, or because their
+        schema does not allow them, become JSON.
         Raises RegistryUnavailable, RegistryRejected, SchemaIncompatible or SchemaNotFound for new
         topics, and SchemaMismatch if the latest schema of one does not fit.
         """
         present = [column for column in self.columns if column.format.column in batch.schema.names]
         groups = _groups_by_topic(batch, topic)
-        registered = self._registered(present, groups)
-        unserializable: list[RowProblem] = []
+        registered, unserializable = self._registered(present, groups)
         encoded = []
         for column, schemas in zip(present, registered, strict=True):
             array = batch.column(column.format.column)
@@ -127,8 +137,11 @@ class Serializer:
 
     def _registered(
         self, columns: Sequence[ColumnSchema], groups: Sequence[_TopicGroup]
-    ) -> list[list[RegisteredSchema | None]]:
-        """Each column's schemas by group; those of new topics are requested at once."""
+    ) -> tuple[list[list[RegisteredSchema | None]], list[RowProblem]]:
+        """Each column's schemas by group; those of new topics are requested at once.
+
+        Also the rows of the topics whose schemas the registry does not have.
+        """
         topics = [group.topic for group in groups]
         wanted = [
             [None if topic is None else column.wanted(topic, self.options) for topic in topics]
@@ -136,8 +149,18 @@ class Serializer:
         ]
         missing = [key for keys in wanted for key in keys if key and key not in self.known]
         if missing:
-            self.known = {**self.known, **resolve(self.options.registry, missing, self.folder)}
-        return [[self.known[key] if key else None for key in keys] for keys in wanted]
+            ask = look_for if self.rejects_absent else resolve
+            self.known = {**self.known, **ask(self.options.registry, missing, self.folder)}
+        registered, problems = list[list[RegisteredSchema | None]](), list[RowProblem]()
+        for keys in wanted:
+            answers = [self.known[key] if key else None for key in keys]
+            registered.append([None if isinstance(a, SchemaNotFound) else a for a in answers])
+            problems += [
+                RowProblem(group.rows, str(answer))
+                for group, answer in zip(groups, answers, strict=True)
+                if isinstance(answer, SchemaNotFound)
+            ]
+        return registered, problems
 
     def _encode(
         self,

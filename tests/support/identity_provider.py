@@ -23,11 +23,12 @@ _KEY_ID = "1"
 
 @dataclass
 class IdentityProvider:
-    """``token_requests``: the forms that clients have sent."""
+    """``token_requests``: the forms that clients have sent. ``lifetime``: in each answer."""
 
     token_url: str = ""
     keys_url: str = ""
     token_requests: list[dict[str, list[str]]] = field(default_factory=list)
+    lifetime: dict[str, object] = field(default_factory=lambda: {"expires_in": 600})
 
 
 @contextmanager
@@ -51,7 +52,7 @@ def identity_provider(tls: ssl.SSLContext | None = None) -> Iterator[IdentityPro
         if headers["Authorization"] != f"Basic {credentials}":
             return 401, {"error": "invalid_client"}
         provider.token_requests.append(parse_qs(headers.get_payload()))
-        return 200, {"access_token": token(), "token_type": "Bearer", "expires_in": 600}
+        return 200, {"access_token": token(), "token_type": "Bearer", **provider.lifetime}
 
     def token() -> str:
         now = int(time.time())

@@ -83,9 +83,41 @@ def test_a_schema_that_the_query_would_register_is_compatible_or_fails(registry)
     assert len(registry.subjects["t-value"]) == 1
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [{"schemaType": "JSON"}, {"references": [{"name": "R", "subject": "r", "version": 1}]}],
+    ids=str,
+)
+def test_a_latest_schema_that_only_use_latest_version_would_read_may_be_anything(registry, kind):
+    registry.add("t-value", derived(ORDERS))
+    registry.subjects["t-value"][0].update(kind)
+    options = {"auto_register_schemas": "false"}
+    for more in ({}, options):
+        assert [outcome for outcome, *_ in results(registry, schema=ORDERS, **more)] == ["passed"]
+        assert [outcome for outcome, *_ in results(registry, **more)] == ["passed"]
+    ((outcome, _, message),) = results(registry, **options, use_latest_version="true")
+    assert outcome == "failed"
+    assert "the latest schema of the subject t-value" in message
+
+
 def test_topics_of_the_column_have_no_subjects_yet(registry):
     checked = results(registry, schema=StructType([*ORDERS, TOPIC]), has_topic_column=True)
     assert checked == [("passed", registry.url, "it answers; the column topic names the subjects")]
+
+
+@pytest.mark.parametrize("schema", [None, StructType([*ORDERS, TOPIC])])
+def test_a_subject_that_is_the_same_for_all_topics_of_the_column_is_checked(registry, schema):
+    registry.add("com.Order", '"string"')
+    registry.is_compatible = False
+    options = {
+        "value_subject_name_strategy": "record",
+        "value_schema": derived(ORDERS, "com.Order"),
+    }
+    ((outcome, subject, message),) = results(
+        registry, schema=schema, has_topic_column=True, **options
+    )
+    assert (outcome, subject) == ("failed", "com.Order")
+    assert "not compatible" in message
 
 
 @pytest.mark.parametrize(
@@ -110,8 +142,8 @@ def test_columns_that_can_become_records_pass(registry):
     assert checked == [("passed", "", "rows can become records: value")]
 
 
-def derived(frame):
-    return derived_schema("avro", frame["value"].dataType.jsonValue(), "value")
+def derived(frame, name=None):
+    return derived_schema("avro", frame["value"].dataType.jsonValue(), "value", name)
 
 
 def test_the_latest_schema_of_each_column_is_named(registry):

@@ -291,6 +291,16 @@ LIST_OF_ANY = {
             {"$ref": "#/definitions/a", "definitions": {"a": {"$ref": "#/definitions/a"}}},
             "it cannot be read: it is nested too deeply, or refers to itself",
         ),
+        *(
+            (
+                an_object(name={"type": "array", "items": items}) | definitions,
+                "column value.name: the schema allows array, the column has string",
+            )
+            for items, definitions in (
+                ([TEXT, {"type": "integer"}], {"$schema": DRAFT_7}),
+                ({"$ref": "#/$defs/a"}, {"$defs": {"a": {"$ref": "#/$defs/a"}}}),
+            )
+        ),
         ({"additionalProperties": {"type": ["integer", "array"]}},
          "column value.limits: the schema allows integer or array, the column has map (object)"),
         (an_object(limits={"additionalProperties": {"type": "integer"}}),

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType, YearMonthIntervalType
-from serializing import LATEST, REQUIRED, batch, prepared
+from pyspark.sql.types import LongType, StringType, StructField, StructType, YearMonthIntervalType
+from serializing import LATEST, REQUIRED, ROWS, batch, prepared
 
 from spark_kafka_sink.errors import InvalidOption, SchemaMismatch, SchemaNotFound, UnsupportedType
 
 
 @pytest.mark.parametrize(
-    ("strategy", "subject"),
-    [("topic", "t-value"), ("record", "shop.Order"), ("topic-record", "t-shop.Order")],
+    ("topic", "strategy", "subjects"),
+    [
+        ("t", "topic", ["t-value"]),
+        ("t", "record", ["shop.Order"]),
+        ("t", "topic-record", ["t-shop.Order"]),
+        (None, "topic", []),
+        (None, "record", ["shop.Order"]),
+        (None, "topic-record", []),
+    ],
 )
-def test_the_strategy_names_the_subject(registry, strategy, subject):
-    prepared(registry, value_schema=REQUIRED, value_subject_name_strategy=strategy)
-    assert list(registry.subjects) == [subject]
+def test_the_strategy_names_the_subject(registry, topic, strategy, subjects):
+    """Before the tasks, unless it depends on topics that the column names."""
+    serializer = prepared(
+        registry, topic, value_schema=REQUIRED, value_subject_name_strategy=strategy
+    )
+    assert list(registry.subjects) == subjects
+    rows = batch(ROWS[:1], topic=pa.array(["t"]))
+    assert serializer.serialize(rows, topic).batch.column("value")[0].as_py()[0] == 0
+    assert len(registry.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -58,6 +72,19 @@ def test_nothing_is_registered_without_leave(registry):
         prepared(registry, value_schema=REQUIRED, auto_register_schemas="false")
     registry.add("t-value", REQUIRED)
     assert prepared(registry, value_schema=REQUIRED, auto_register_schemas="false").known
+
+
+@pytest.mark.parametrize("is_latest", [False, True])
+@pytest.mark.parametrize("name", ["größe", "order-id"])
+def test_a_name_that_is_not_portable_may_be_in_another_schema(registry, name, is_latest):
+    value = StructType([StructField(name, LongType())])
+    with pytest.raises(SchemaMismatch, match=f"does not allow the name '{name}'; rename"):
+        prepared(registry, value=value)
+    named = {"name": name} if name.isidentifier() else {"name": "order_id", "aliases": [name]}
+    fields = [{**named, "type": ["null", "long"]}]
+    schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+    registry.add("t-value", schema)
+    assert prepared(registry, value=value, **(LATEST if is_latest else {"value_schema": schema}))
 
 
 def test_columns_with_the_same_latest_schema_must_both_fit(registry):

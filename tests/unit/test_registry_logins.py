@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ssl
 import sys
+import time
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -28,6 +30,11 @@ KEY_PASSWORD = "secret-of-the-key"
 
 
 def register(url: str, **settings: str) -> int:
+    with closing(client_of(url, **settings)) as client:
+        return client.register("t-value", "avro", '"string"', normalize=False).id
+
+
+def client_of(url: str, **settings: str) -> RegistryClient:
     options = {
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "topic": "t",
@@ -39,11 +46,7 @@ def register(url: str, **settings: str) -> int:
     parsed = parse(options)
     secret = [value for value in settings.values() if value.startswith("secret")]
     assert not any(value in repr(parsed) for value in secret)
-    client = RegistryClient(parsed.serialization.registry)
-    try:
-        return client.register("t-value", "avro", '"string"', normalize=False).id
-    finally:
-        client.close()
+    return RegistryClient(parsed.serialization.registry)
 
 
 def test_a_user_and_a_password(registry):
@@ -88,6 +91,38 @@ def test_oauth(registry):
     scheme, _, token = registry.last_headers["Authorization"].partition(" ")
     assert scheme == "Bearer"
     assert token.count(".") == 2  # a signed JWT
+
+
+@pytest.mark.parametrize(
+    "lifetime", [{"expires_in": 600}, {"expires_in": "600"}, {"expires_in": None}, {}], ids=str
+)
+def test_a_token_whose_lifetime_is_unknown_is_used_too(registry, lifetime):
+    with identity_provider() as provider:
+        provider.lifetime = lifetime
+        with closing(client_of(registry.url, **oauth(provider))) as client:
+            for subject in ("t-value", "u-value"):
+                assert client.register(subject, "avro", '"string"', normalize=False).id == 1
+
+
+def test_a_token_of_an_azure_machine(registry):
+    paths = []
+    now = int(time.time())
+    answer = {"access_token": "t", "expires_in": "600", "expires_on": str(now + 600)}
+
+    def identity(path, headers):
+        paths.append((path, headers["Metadata"]))
+        return 200, answer
+
+    with served(identity) as url:
+        machine = {
+            "bearer_auth_credentials_source": "OAUTHBEARER_AZURE_IMDS",
+            "bearer_auth_issuer_endpoint_url": f"{url}/token",
+            "bearer_auth_issuer_endpoint_query": "resource=api://registry",
+            "bearer_auth_logical_cluster": "lsrc-1",
+        }
+        assert register(registry.url, **machine) == 1
+    assert paths == [("/token?resource=api://registry", "true")]
+    assert registry.last_headers["Authorization"] == "Bearer t"
 
 
 def test_oauth_that_is_rejected_names_its_settings_and_hides_the_secret(registry):

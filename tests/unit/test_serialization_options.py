@@ -103,6 +103,12 @@ def test_several_registries_are_a_list():
         ({**AVRO, "schema.registry.bearer.auth.tokens": "x"},
          "schema.registry.bearer.auth.tokens is not a setting.*bearer.auth.token"),
         *(
+            ({**AVRO, f"schema.registry.{name}": "1"},
+             rf"{name} is not supported: .*schema\.registry\.request\.timeout\.ms bounds all")
+            for name in ("timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms",
+                         "cache.capacity", "cache.latest.ttl.sec")
+        ),
+        *(
             ({**AVRO, f"schema.registry.{name}.auth.credentials.source": source}, advice)
             for name, source, advice in (
                 ("basic", "USER_INFO", "needs schema.registry.basic.auth.user.info=user:password"),

@@ -24,6 +24,7 @@ from serializing import LATEST, ORDER, REQUIRED, ROWS, batch, options, prepared
 from spark_kafka_sink.errors import (
     RegistryRejected,
     SchemaMismatch,
+    SchemaNotFound,
     UnsupportedType,
 )
 from spark_kafka_sink.records.arrow import split_by_topic
@@ -133,6 +134,40 @@ def test_a_row_without_a_topic_is_json_in_its_dead_letter(registry, topic):
     assert len(split.rejected) == 1
     assert json.loads(result.batch.column("value")[1].as_py()) == rows[1]
     assert list(registry.subjects) == ["a-value"]
+
+
+DEAD_LETTERS = {"on_record_error": "dead-letter", "dead_letter_topic": "dead"}
+REGISTERED = {"value_schema": REQUIRED, "auto_register_schemas": "false"}
+EXACTLY_ONCE = {"delivery_guarantee": "exactly-once", "exactly_once_ledger_topic": "ledger"}
+
+
+@pytest.mark.parametrize("more", [REGISTERED, LATEST], ids=["given", "latest"])
+@pytest.mark.parametrize("location", ["prefix", "header"])
+def test_rows_of_a_topic_without_a_schema_are_rejected_as_json(registry, more, location):
+    registry.add("orders-value", REQUIRED)
+    more = {**more, "schema_id_location": location}
+    serializer = prepared(registry, topic=None, **DEAD_LETTERS, **more)
+    topics = ["ordrs", None, "orders", "ordrs", "oders"]
+    rows = batch([{"id": n, "name": "x"} for n in range(5)], topic=pa.array(topics))
+    for _ in range(2):
+        result = serializer.serialize(rows, None)
+        split = split_by_topic(result, None)
+        (sent,) = split.records
+        assert sent.rows.tolist() == [2]
+        values = result.batch.column("value").to_pylist()
+        assert [json.loads(values[n])["id"] for n in (0, 1, 3, 4)] == [0, 1, 3, 4]
+        by_rows = {tuple(group.records.rows): group for group in split.rejected}
+        assert by_rows[(0, 3)].error == by_rows[(4,)].error == "SERIALIZATION_FAILED"
+        assert "no such schema for the subject ordrs-value" in by_rows[(0, 3)].reason
+        assert by_rows[(1,)].error == "NULL_TOPIC"
+    assert len(registry.requests) == 3
+
+
+@pytest.mark.parametrize("more", [{}, {**DEAD_LETTERS, **EXACTLY_ONCE}], ids=str)
+def test_a_topic_without_a_schema_fails_the_task_without_dead_letters(registry, more):
+    serializer = prepared(registry, topic=None, **REGISTERED, **more)
+    with pytest.raises(SchemaNotFound, match="ordrs-value"):
+        serializer.serialize(batch(topic=pa.array(["ordrs"] * 3)), None)
 
 
 def test_a_row_that_does_not_fit_is_rejected_as_json(registry):

@@ -108,6 +108,7 @@ ALONE = {
     "report.folder:_SECONDS": "a file's write, after everything else",
     "report.metrics:_SECONDS": "a factor",
     "report.metrics_server:_CLOSE_SECONDS": "the end of a server",
+    "schemas.registry_client:_TOKEN_SECONDS": "of a token",
     "spark.from_driver:_LOST_RESULTS_SECONDS": "a pause between two looks at Spark",
     "spark.micro_batch:_IDLE_SECONDS": "names of Spark's settings",
     "spark.micro_batch:_IDLE_TIMEOUT_SECONDS": "the name of a setting of Spark's",

@@ -37,7 +37,7 @@ _REMEDIES = {
 }
 
 
-def derive_schema(spark_type: Any, *, name: str, column: str) -> str:
+def derive_schema(spark_type: Any, *, name: str, column: str, is_used: bool = True) -> str:
     """The Avro schema, as JSON, of a Spark type, which is given as ``DataType.jsonValue()``.
 
     It is that of Spark's ``to_avro``, with three exceptions: a nullable field is ``["null", X]``
@@ -47,9 +47,9 @@ def derive_schema(spark_type: Any, *, name: str, column: str) -> str:
     in a namespace that is the full name of the record around it.
 
     Raises UnsupportedType or SchemaMismatch, with a problem for each field that Avro cannot have.
-    ``column``: the column's name, for messages.
+    ``column``: the column's name, for messages. ``is_used`` False: another schema names the fields.
     """
-    derivation = _Derivation()
+    derivation = _Derivation(has_names=is_used)
     namespace, _, name = name.rpartition(".")
     schema = derivation.type(spark_type, name, namespace, column)
     if spark_type == "void":  # a field may have this type, a key or value cannot do without another
@@ -64,9 +64,13 @@ def derive_schema(spark_type: Any, *, name: str, column: str) -> str:
 
 
 class _Derivation:
-    """Derives a schema. ``problems``: a sentence for each field that Avro cannot have."""
+    """Derives a schema. ``problems``: a sentence for each field that Avro cannot have.
 
-    def __init__(self) -> None:
+    ``has_names``: whether the names of fields must be Avro's.
+    """
+
+    def __init__(self, *, has_names: bool) -> None:
+        self._has_names = has_names
         self.problems: list[str] = []
         self.has_unsupported_type = False
 
@@ -126,7 +130,7 @@ class _Derivation:
     def _check_name(self, name: str, others: set[str], path: str) -> None:
         if name in others:
             self.problems.append(f"{path}: two fields have this name; rename one of them")
-        elif not is_portable_avro_name(name):
+        elif self._has_names and not is_portable_avro_name(name):
             self.problems.append(
                 f"{path}: Avro does not allow the name {name!r}; rename the field, such as to "
                 f"{portable_avro_name(name)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
@@ -142,12 +143,13 @@ def _spark_type(part: Part, wanted: Any, levels: int = LEVELS) -> str | None:
         return _SPARK_TYPES.get(wanted)
 
     def inner(schema: Any) -> str | None:
-        tree = next(parts_of(part.scope.at(schema)), None)
-        for inside in tree.all() if tree else ():
-            types = inside.keywords.get("type", ())
-            for word in (types,) if isinstance(types, str) else types:
-                if word != "null":
-                    return _spark_type(inside, word, levels - 1)
+        with suppress(RecursionError, ValueError):  # a tuple, or what cannot be read
+            tree = next(parts_of(part.scope.at(schema)), None)
+            for inside in tree.all() if tree else ():
+                types = inside.keywords.get("type", ())
+                for word in (types,) if isinstance(types, str) else types:
+                    if word != "null":
+                        return _spark_type(inside, word, levels - 1)
         return None
 
     if wanted == "array":

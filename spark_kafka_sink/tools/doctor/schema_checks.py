@@ -77,11 +77,10 @@ def schema_registry(context: CheckContext) -> list[Finding]:
     timeout_ms = min(options.registry.timeout_ms, milliseconds)
     topic = context.sink.topic
     with closing(RegistryClient(replace(options.registry, timeout_ms=timeout_ms))) as client:
-        if topic is None:
+        columns = [column for column in _column_schemas(context) if column.has_subject(topic)]
+        if topic is None and not columns:
             return [_check_registry(client, options)]
-        return [
-            _check_subject(client, context, column, topic) for column in _column_schemas(context)
-        ]
+        return [_check_subject(client, context, column, topic) for column in columns]
 
 
 def _column_schemas(context: CheckContext) -> list[ColumnSchema]:
@@ -100,7 +99,7 @@ def _column_schemas(context: CheckContext) -> list[ColumnSchema]:
 def _check_registry(client: RegistryClient, options: SerializationOptions) -> Finding:
     """For topics of the column, which are not known."""
     try:
-        client.latest(_MISSING_SUBJECT, options.columns[0].format)
+        client.latest_id(_MISSING_SUBJECT)
     except SchemaNotFound:
         pass
     except KafkaSinkError as error:
@@ -109,12 +108,14 @@ def _check_registry(client: RegistryClient, options: SerializationOptions) -> Fi
 
 
 def _check_subject(
-    client: RegistryClient, context: CheckContext, column: ColumnSchema, topic: str
+    client: RegistryClient, context: CheckContext, column: ColumnSchema, topic: str | None
 ) -> Finding:
     options = context.sink.serialization
     assert options is not None  # noqa: S101 - or it would have no columns
     wanted = column.wanted(topic, options)
     try:
+        if options.use_latest_version:
+            client.latest(wanted.subject, wanted.format)  # a check
         check = _check_compatible if wanted.auto_register else _check_registered
         return check(client, wanted)
     except KafkaSinkError as error:
@@ -122,26 +123,23 @@ def _check_subject(
 
 
 def _check_registered(client: RegistryClient, wanted: WantedSchema) -> Finding:
-    """For auto.register.schemas=false."""
-    try:
-        if wanted.schema is None:
-            latest = client.latest(wanted.subject, wanted.format)
-            return passed(f"its latest schema has the id {latest.id}", wanted.subject)
-        registered = client.look_up(
-            wanted.subject, wanted.format, wanted.schema, normalize=wanted.normalize
-        )
-        return passed(f"it has the column's schema, with the id {registered.id}", wanted.subject)
-    except SchemaNotFound as error:
-        return failed(str(error), "", wanted.subject)
+    """For auto.register.schemas=false; raises SchemaNotFound."""
+    if wanted.schema is None:
+        latest_id = client.latest_id(wanted.subject)
+        return passed(f"its latest schema has the id {latest_id}", wanted.subject)
+    registered = client.look_up(
+        wanted.subject, wanted.format, wanted.schema, normalize=wanted.normalize
+    )
+    return passed(f"it has the column's schema, with the id {registered.id}", wanted.subject)
 
 
 def _check_compatible(client: RegistryClient, wanted: WantedSchema) -> Finding:
     """For auto.register.schemas=true. The schema is None if it depends on an unknown type."""
     try:
-        latest = client.latest(wanted.subject, wanted.format)
+        latest_id = client.latest_id(wanted.subject)
     except SchemaNotFound:
         return passed("it has no schema yet: the query registers it", wanted.subject)
-    message = f"its latest schema has the id {latest.id}"
+    message = f"its latest schema has the id {latest_id}"
     if wanted.schema is None:
         return passed(message, wanted.subject)
     is_compatible = client.is_compatible(
