@@ -83,7 +83,7 @@ def foreach_batch(
     A UserWarning names options that are ignored or weaken the delivery, and columns that are not
     written although they may be meant to be. docs/foreach_batch.md has more.
     """
-    with importing("pandas", extra="spark"):
+    with importing("pandas"):
         require_minimum_pandas_version()
     parsed = read_options(options)
     warn_of_options(parsed)

@@ -274,9 +274,10 @@ class Lack(Enum):
     """What a ledger lacks if it is lost, and the causes, the likeliest first."""
 
     EVERYTHING = (
-        "The query is new to this ledger: it ran before without exactly-once or with another "
-        f"transactional.id.prefix, or its consumer groups {_DELETED}. Or earlier micro-batches "
-        f"were skipped: {_CALL_ALWAYS}"
+        "The query is new to this ledger: it ran before without exactly-once, or with another "
+        "cluster, transactional.id.prefix or topic (then set exactly.once.ledger.topic to the "
+        f"former one), or its consumer groups {_DELETED}. Or earlier micro-batches were skipped: "
+        f"{_CALL_ALWAYS}"
     )
     MICRO_BATCHES = (
         "The micro-batches in between were not written, or their errors were caught: "

@@ -65,7 +65,10 @@ def examine(brokers):
         (topic.idempotent_write, "implied by the right to write to a topic (Kafka 2.8, KIP-679)"),
         (topic.record_format, "it accepts records with headers, and without a key"),
         (topic.record_size, "the topic accepts 1048588 bytes; the client sends at most 1048576"),
-        (topic.dead_letter_topic, "it accepts dead letters of up to 2000000 bytes"),
+        (
+            topic.dead_letter_topic,
+            "it accepts dead letters of up to 2000000 bytes; larger ones fail",
+        ),
     ],
 )
 def test_what_is_right_passes(examine, check, message):

@@ -13,6 +13,7 @@ import pytest
 from another_python import run_python
 
 import spark_kafka_sink
+from spark_kafka_sink import libraries
 from spark_kafka_sink.errors import KafkaSinkError, LibraryUnavailable
 from spark_kafka_sink.libraries import importing
 
@@ -104,6 +105,15 @@ def test_pandas_that_cannot_be_loaded_is_named_by_foreach_batch(monkeypatch, kin
     monkeypatch.setattr(foreach_batch, "require_minimum_pandas_version", fail)
     with pytest.raises(LibraryUnavailable, match=r"package pandas .*what it says.*pip install"):
         foreach_batch.foreach_batch({"kafka.bootstrap.servers": "a:1"})
+
+
+def test_pandas_that_is_missing_is_installed_without_another_pyspark(monkeypatch):
+    monkeypatch.setattr(libraries, "_folders", lambda _: [])
+    with (
+        pytest.raises(LibraryUnavailable, match=r"pip install 'pandas>=2\.2,<3' on the driver"),
+        importing("pandas"),
+    ):
+        raise ImportError("Pandas >= 2.2.0 must be installed")
 
 
 def test_what_connects_packages_raise_leaves_the_classic_writers(monkeypatch):

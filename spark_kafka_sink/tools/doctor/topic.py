@@ -376,7 +376,7 @@ def _check_dead_letters(
     if limit < needed:
         what = f"max.message.bytes={limit}: the largest dead letters will not fit"
         return warned(what, f"Raise the topic's max.message.bytes to {needed} or more", name)
-    return passed(f"it accepts dead letters of up to {limit} bytes", name)
+    return passed(f"it accepts dead letters of up to {limit} bytes; larger ones fail", name)
 
 
 def _partitions(ids: list[int]) -> str:
