@@ -51,7 +51,6 @@ class ReportFiles:
         files = _files(self._path)
         # A writer appends only to its newest file.
         newest = {file.stem.rstrip("0123456789"): file for file in files}.values()
-        self._complete.intersection_update(files)
         for file in files:
             if file in self._complete:
                 continue
