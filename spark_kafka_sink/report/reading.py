@@ -35,6 +35,7 @@ class ReportFiles:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read: dict[Path, tuple[int, int]] = {}  # bytes and lines read
+        self._complete: set[Path] = set()  # and read to its end
 
     def new(self) -> Iterator[BatchFigures | SkippedLine]:
         """The lines since the last call, parsed, oldest first; raises OSError."""
@@ -47,7 +48,12 @@ class ReportFiles:
         An incomplete last line is read by a later call: it is still being written, or its writer
         was killed.
         """
-        for file in _files(self._path):
+        files = _files(self._path)
+        # A writer appends only to its newest file.
+        newest = {file.stem.rstrip("0123456789"): file for file in files}.values()
+        for file in files:
+            if file in self._complete:
+                continue
             offset, number = self._read.get(file, (0, 0))
             with file.open("rb") as stream:
                 stream.seek(offset)
@@ -59,6 +65,10 @@ class ReportFiles:
                     self._read[file] = (offset, number)
                     if line.strip():
                         yield line, file, number
+                else:
+                    if offset and file not in newest:
+                        self._complete.add(file)
+                        del self._read[file]
 
 
 def _files(path: Path) -> list[Path]:

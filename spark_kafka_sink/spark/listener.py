@@ -73,8 +73,10 @@ class KafkaSinkListener(StreamingQueryListener):
     ) -> None:
         paths = [report_path] if isinstance(report_path, str | os.PathLike) else report_path
         self._expected_queries = tuple(expected_queries)
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards the queries
         self._queries: dict[str | None, _Query] = {}
+        # Guards what follows, so that ``/health`` does not wait for files. Taken before the other.
+        self._reading = threading.Lock()
         self._logged: deque[str] = deque(maxlen=_MAX_LOGGED)
         self._folders = [_ReportFolder(_local(os.fspath(path))) for path in paths]
         for folder in self._folders:
@@ -115,9 +117,9 @@ class KafkaSinkListener(StreamingQueryListener):
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         if event.name == WARM_UP:
             return
+        # Late reports of the run before, before this run chooses another source.
+        self._read_folders()
         with self._lock:
-            # Late reports of the run before, before this run chooses another source.
-            self._read_folders()
             query = self._query(str(event.id))
             query.start(event.name, event.runId)
             query.reports_from = None
@@ -133,7 +135,8 @@ class KafkaSinkListener(StreamingQueryListener):
             query = self._query(str(progress["id"]))
             if not query.run_state:
                 query.start(name, run_id)
-            self._read_folders()
+        self._read_folders()
+        with self._lock:
             query.values.add(PROGRESS_METRICS, progress)
             if is_micro_batch(progress):
                 query.latest_failure = ""
@@ -145,11 +148,11 @@ class KafkaSinkListener(StreamingQueryListener):
                 query.latest_failure = ""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self._read_folders()  # while the query still counts as running
         with self._lock:
             query = self._queries.get(str(event.id))
             if query is None:
                 return
-            self._read_folders()  # while the query still counts as running
             query.end(event.exception, event.runId)
             for other in self._namesakes(query):
                 if other.run_state == _RUNNING:
@@ -158,19 +161,22 @@ class KafkaSinkListener(StreamingQueryListener):
     # --- reports ----------------------------------------------------------------------------------
 
     def _read_folders(self) -> None:
-        for folder in self._folders:
-            try:
-                for entry in folder.files.new():
-                    if isinstance(entry, SkippedLine):
-                        self._warn(
-                            f"{entry.file}, line {entry.number}, was skipped: {entry.reason}"
-                        )
-                    else:
+        with self._reading:
+            for folder in self._folders:
+                self._read_folder(folder)
+
+    def _read_folder(self, folder: _ReportFolder) -> None:
+        try:
+            for entry in folder.files.new():
+                if isinstance(entry, SkippedLine):
+                    self._warn(f"{entry.file}, line {entry.number}, was skipped: {entry.reason}")
+                else:
+                    with self._lock:
                         self._add_report(entry, folder)
-            except FileNotFoundError:
-                continue  # no report yet, or a rotation has deleted a file
-            except OSError as error:
-                self._warn(f"reports cannot be read: {error}")
+        except FileNotFoundError:
+            pass  # no report yet, or a rotation has deleted a file
+        except OSError as error:
+            self._warn(f"reports cannot be read: {error}")
 
     def _add_report(self, report: BatchFigures, folder: _ReportFolder | None) -> None:
         query = self._query(self._query_id(report, folder))
@@ -214,8 +220,8 @@ class KafkaSinkListener(StreamingQueryListener):
             _log.warning("KafkaSinkListener: %s", text)
 
     def _values(self) -> dict[tuple[str, str], QueryValues]:
+        self._read_folders()
         with self._lock:
-            self._read_folders()
             return {
                 (query.label, query.query_id or ""): query.values.copy()
                 for query in self._queries.values()

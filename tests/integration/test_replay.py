@@ -318,6 +318,23 @@ def test_a_record_that_is_rejected_again_ends_the_replay_until_it_is_repaired(re
     assert {record.value for record in topics.read(topic)} == {b"bad", b"ok"}
 
 
+def test_dead_letters_that_expired_end_the_replay_until_it_may_skip_them(replays, topics):
+    topic = topics.create()
+    replays.add(dead_letter("A", topic, value=b"read"))
+    code, _, said = replays.run()
+    assert code == 0, said
+    replays.add(*(dead_letter("A", topic, value=b"expired") for _ in range(9)))
+    topics.delete_records(replays.dead_letters)
+    replays.add(dead_letter("A", topic, value=b"new"))
+    code, _, said = replays.run()
+    assert code == 1, said
+    advice = "--set source.options.failOnDataLoss=false"
+    assert f"skip them once with {advice}\n" in said
+    code, _, said = replays.run(*advice.split())
+    assert code == 0, said
+    assert [record.value for record in topics.read(topic)] == [b"read", b"new"]
+
+
 def test_dead_letters_are_read_with_the_login_of_the_sink(tmp_path, add_jars, java):
     """User name, password and librdkafka's name for the certificates, which Java lacks."""
     authority = trustme.CA()

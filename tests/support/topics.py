@@ -125,6 +125,12 @@ class Topics:
             assert not deadline.expired, f"{topic} is still there"
             time.sleep(0.01)  # there is no event when it is gone
 
+    def delete_records(self, topic: str) -> None:
+        """Delete all records of the topic, as its retention does."""
+        ends = [TopicPartition(topic, n, end) for n, end in self.ends(topic)[1].items()]
+        for deleted in self._admin.delete_records(ends).values():
+            deleted.result(_SECONDS)
+
     def exists(self, topic: str) -> bool:
         return topic in self._all_names()
 

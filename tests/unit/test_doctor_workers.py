@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import Distribution, PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyspark
@@ -108,19 +109,27 @@ def test_a_spark_without_formats_passes_and_says_what_to_use(context, monkeypatc
     assert "use foreach_batch" in finding.message
 
 
-def version_without_pandas(package):
-    if package == "pandas":
-        raise PackageNotFoundError
-    return version(package)
-
-
 def test_a_spark_without_formats_needs_pandas(context, monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setattr(private_api, "has_data_sources", lambda: False)
-    monkeypatch.setattr(workers, "version", version_without_pandas)
+    monkeypatch.setattr(
+        workers, "find_spec", lambda name: None if name == "pandas" else find_spec(name)
+    )
     *_, finding = workers.spark_packages(context)
     assert finding.outcome is Outcome.FAILED
     assert "pandas" in finding.advice
+
+
+def test_a_pyspark_without_metadata_counts_too(context, choose, tmp_path, monkeypatch):
+    """As in an unpacked Spark, whose driver imports it from pyspark.zip."""
+    choose(answering(tmp_path, pyspark="4.0.9"))
+    monkeypatch.setattr(Distribution, "discover", lambda **_: iter(()))
+    with pytest.raises(PackageNotFoundError):
+        version("pyspark")
+    (python,) = workers.spark_python(context)
+    assert python.outcome is Outcome.PASSED
+    (packages,) = workers.spark_packages(context)
+    assert re.search(PYSPARK, packages.message)
 
 
 def test_without_the_variable_it_says_so(context, choose, monkeypatch, tmp_path):
@@ -185,6 +194,7 @@ SMALLEST = {"memory_mib": 600, "has_small_pools": True, "threads": 256}
     ("answer", "outcome", "message", "advice"),
     [
         ({}, "passed", "", ""),  # without pyspark, which Spark brings
+        ({"pyspark": ""}, "passed", r"^spark_kafka_sink 0\.\S+, pyspark$", ""),  # Spark's own
         ({"pyarrow": None}, "failed", "^pyarrow not installed in ", ""),
         ({"python": (3, 1)}, "failed",
          r"^is Python 3\.1, but the driver is Python 3\..*PYTHON_VERSION_MISMATCH", ""),

@@ -6,6 +6,7 @@ import os
 import re
 from contextlib import nullcontext
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +14,11 @@ from another_python import run_python
 from job_output import Said
 from pyspark.sql.types import StructType, YearMonthIntervalType
 
-from spark_kafka_sink.tools.job import run
+from spark_kafka_sink.errors import KafkaSinkError
+from spark_kafka_sink.tools.job import command, run
 from spark_kafka_sink.tools.job.command import main
 from spark_kafka_sink.tools.job.configuration import load
+from spark_kafka_sink.tools.job.stop import Stop
 
 JOBS = Path(__file__).parents[2] / "jobs"
 
@@ -85,3 +88,69 @@ def test_a_wrong_configuration_is_reported_before_pyspark_is_loaded(command, tmp
     done = run_python("-c", code, cwd=tmp_path)
     assert done.stdout == "2 False\n"
     assert "no.yaml: the file cannot be read" in done.stderr
+
+
+@pytest.fixture
+def warming(tmp_path, monkeypatch):
+    """A job that warms up; ``stuck``: until this is set, at most."""
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "name: numbers\nsource: {format: rate}\nwarm_up: true\ncheckpoint: /c\n"
+        "sink: {options: {kafka.bootstrap.servers: '127.0.0.1:1', topic: t}}\n"
+    )
+    stuck, warm = Event(), Event()
+
+    def warm_up(spark, options):
+        stuck.wait(60)
+        warm.set()
+
+    monkeypatch.setattr(run, "session", lambda name, output: nullcontext())
+    monkeypatch.setattr(run, "warm_up", warm_up)
+    yield SimpleNamespace(job=load(file), stuck=stuck, warm=warm)
+    stuck.set()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KeyboardInterrupt(), 0, "stopped before the query started; no records were written"),
+        (KafkaSinkError("away"), 1, "KafkaSinkError: away"),
+    ],
+)
+def test_neither_a_signal_nor_an_error_waits_for_the_warm_up(
+    warming, monkeypatch, error, code, said
+):
+    output = Said()
+    monkeypatch.setattr(command, "open_output", lambda name, console: nullcontext(output))
+    monkeypatch.setattr(command, "handle_signals", lambda stop: None)
+
+    def fail(spark, configuration):
+        raise error
+
+    def act(stop, output):
+        return run.run(warming.job, stop, output, fail)
+
+    assert command.run_supervised(warming.job.job, act, is_dry=False) == code
+    assert not warming.warm.is_set()
+    assert output.messages == [said]
+
+
+@pytest.mark.parametrize("is_stuck", [False, True])
+def test_rows_wait_for_the_warm_up_until_its_deadline(warming, monkeypatch, is_stuck):
+    is_warm = []
+
+    def build(spark, configuration):
+        if is_stuck:
+            monkeypatch.setattr(run, "_WARM_UP_SECONDS", 0.01)
+        else:
+            warming.stuck.set()
+
+    def start(*arguments):
+        is_warm.append(warming.warm.is_set())
+        raise KafkaSinkError("enough is seen")
+
+    monkeypatch.setattr(run, "start", start)
+    monkeypatch.setattr(run._QueryRun, "_handle_signals", lambda self: None)
+    with pytest.raises(KafkaSinkError, match="enough is seen"):
+        run.run(warming.job, Stop(60), Said(), build)
+    assert is_warm == [not is_stuck]

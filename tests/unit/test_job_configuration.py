@@ -520,8 +520,26 @@ def test_set_replaces_an_option_that_differs_only_in_case():
     }
 
 
-def test_set_repairs_a_mistake():
-    assert checked(GOOD.replace("rate", "''"), "source.format=rate").job.source.format == "rate"
+@pytest.mark.parametrize(
+    ("written", "instead", "override"),
+    [
+        ("rate", "''", "source.format=rate"),
+        ("topic: numbers", "Topic:", "sink.options.topic=numbers"),
+        ("topic: numbers", "topic: a\n    Topic: b", "sink.options.topic=numbers"),
+        ("format: rate", "format:\n  <<: x", "source={format: rate}"),
+        ("checkpoint: /tmp/numbers", "checkpoint:", "checkpoint=/tmp/numbers"),
+        ("name: numbers", "name: !env x", "name=numbers"),
+    ],
+)
+def test_set_repairs_a_mistake(written, instead, override):
+    job = checked(GOOD.replace(written, instead), override).job
+    assert job == checked(GOOD).job
+
+
+def test_set_repairs_only_what_it_replaces():
+    text = GOOD.replace("topic: numbers", "topic:\n    topics:")
+    (line,) = mistakes(text, "sink.options.topic=numbers")
+    assert line.startswith("job.yaml:9:5: sink.options.topics: has no value")
 
 
 @pytest.mark.parametrize(

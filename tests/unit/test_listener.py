@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pickle
+import threading
 
 import pytest
 from listener_events import (
@@ -315,6 +316,25 @@ def test_a_folder_that_cannot_be_read_is_logged_once(folder, monkeypatch, caplog
         assert known_queries(listener) == {}
     assert caplog.text.count("reports cannot be read") == 1
     assert str(folder) in caplog.text
+
+
+def test_health_does_not_wait_for_files(folder, monkeypatch):
+    listener = KafkaSinkListener(folder)
+    is_reading, goes_on = threading.Event(), threading.Event()
+
+    def slow(_):
+        is_reading.set()
+        goes_on.wait(60)
+        return iter(())
+
+    monkeypatch.setattr(module.ReportFiles, "new", slow)
+    scrape = threading.Thread(target=listener._values)
+    scrape.start()
+    assert is_reading.wait(60)
+    assert listener._problems() == ["no query runs"]
+    assert scrape.is_alive()
+    goes_on.set()
+    scrape.join()
 
 
 def test_a_file_uri_is_a_folder_of_this_machine(folder):

@@ -103,6 +103,14 @@ def test_set_changes_the_source_of_the_replay_and_the_sink(load):
     assert job.sink.options["kafka.linger.ms"] == "9"
 
 
+def test_what_a_replay_replaces_may_have_no_value(load, tmp_path):
+    load()
+    document = json.loads((tmp_path / "stream.yaml").read_text())
+    file = tmp_path / "template.yaml"
+    file.write_text(json.dumps(document | dict.fromkeys(("source", "sql", "checkpoint"))))
+    assert load_replay(file, "/replays", EVERYTHING, "SELECT 1").configuration.job.sql == "SELECT 1"
+
+
 def test_a_replay_writes_no_reports_into_the_streams_folder(load):
     configuration = load(report_path="/data/reports/orders").configuration
     assert configuration.sink_options.values[REPORT_PATH] is None

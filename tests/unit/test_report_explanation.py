@@ -180,6 +180,13 @@ def test_a_stream_that_stood_still_most_of_the_time():
     assert idle_sentence(history.total).startswith("For at least 83 % of the time no task ran")
 
 
+def test_a_stream_that_stood_still_if_all_its_tasks_ran_at_once():
+    history = History(report(0, task_ms=100_000))
+    history.add(report(20, task_ms=100_000))
+    sentence = idle_sentence(history.total)
+    assert sentence.startswith("Unless tasks waited for cores, no task ran for 95 % of the time: ")
+
+
 def test_a_slow_phase_is_found_in_a_long_history():
     history = History(report(0))
     for number in range(1, 20):
@@ -200,3 +207,9 @@ def test_where_all_take_about_the_same_time_none_is_the_slowest():
 
 def test_one_micro_batch_tells_no_standstill():
     assert idle_sentence(interval(task_ms=0)) == ""
+
+
+def test_no_time_is_no_standstill():
+    history = History(report(0, task_ms=0, longest_task_ms=0))
+    history.add(report(0, task_ms=0, longest_task_ms=0))
+    assert idle_sentence(history.total) == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -41,6 +42,25 @@ def test_what_is_new_is_read_once_also_in_new_files(tmp_path):
     write(tmp_path, 3, file=1)
     assert batch_ids(files) == [2, 3]
     assert batch_ids(files) == []
+
+
+def test_old_files_are_not_opened_again(tmp_path, monkeypatch):
+    write(tmp_path, 1, file=1)
+    cut = write(tmp_path, 2, file=2)
+    cut.write_bytes(cut.read_bytes() + line(3)[:100])  # its writer may still be at it
+    write(tmp_path, 4, file=3)
+    write(tmp_path, 9, file=99).rename(tmp_path / "copied-99.jsonl")  # of another writer
+    files, opened, open_file = ReportFiles(tmp_path), [], Path.open
+
+    def open_and_count(file, *arguments):
+        opened.append(file.stem)
+        return open_file(file, *arguments)
+
+    assert batch_ids(files) == [1, 2, 4, 9]
+    write(tmp_path, 5, file=3)
+    monkeypatch.setattr(Path, "open", open_and_count)
+    assert batch_ids(files) == [5]
+    assert opened == ["report-2", "report-3", "copied-99"]
 
 
 def test_a_last_line_that_is_cut_off_is_read_when_it_is_complete(tmp_path):

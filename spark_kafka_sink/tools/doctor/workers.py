@@ -10,7 +10,8 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +137,7 @@ def _use_this_python(source: str) -> str:
 
 def spark_python(context: CheckContext) -> list[Finding]:
     """Spark finds the Python of its workers."""
-    if _version("pyspark") is None:
+    if find_spec("pyspark") is None:
         return [skipped("pyspark is not installed here: run doctor where the driver runs")]
     findings = []
     for python in workers_pythons(os.environ, context.spark):
@@ -166,7 +167,7 @@ def spark_packages(context: CheckContext) -> list[Finding]:
         findings = [_check_packages(python, context.deadline) for python in pythons]
     if has_data_sources():
         return findings
-    if _version("pandas") is None:
+    if find_spec("pandas") is None:
         missing = failed(f"{NO_FORMAT}, which needs pandas", "pip install 'pandas>=2.2,<3'")
         return [*findings, missing]
     return [*findings, passed(NO_FORMAT)]
@@ -214,12 +215,12 @@ def _compare(answer: Any, subject: str, source: str) -> Finding:
             _switch_advice(source),
             subject,
         )
-    driver = {name: _version(name) for name in _COMPARED}
-    # pyspark may be missing there, because Spark puts its own on the path.
+    driver = {name: import_module(name).__version__ for name in _COMPARED}
+    # pyspark may be missing there, because Spark puts its own on the path, or have no metadata.
     differing = [
         f"{name} {packages[name]} (driver: {driver[name]})"
         for name in _COMPARED
-        if name in packages and packages[name] != driver[name]
+        if packages.get(name) and packages[name] != driver[name]
     ]
     if differing:
         return warned(
@@ -229,8 +230,8 @@ def _compare(answer: Any, subject: str, source: str) -> Finding:
         )
     if (finding := _check_limits(answer, subject)) is not None:
         return finding
-    shown = ", ".join(f"{name} {packages[name]}" for name in _COMPARED if name in packages)
-    return passed(shown, subject)
+    shown = (f"{name} {packages[name]}".strip() for name in _COMPARED if name in packages)
+    return passed(", ".join(shown), subject)
 
 
 def _check_limits(answer: Any, subject: str) -> Finding | None:
@@ -265,13 +266,6 @@ def _run_probe(python: WorkersPython, deadline: Deadline) -> Any:
         check=True,
     )
     return json.loads(process.stdout)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def executors(context: CheckContext) -> list[Finding]:

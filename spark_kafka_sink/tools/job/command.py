@@ -49,7 +49,7 @@ def run_supervised(job: Job, act: Callable[[Stop, Output], int], *, is_dry: bool
         except KafkaSinkError as error:
             return report_error(error, output)
         except KeyboardInterrupt:
-            output.say("stopped before anything was written")
+            output.say("stopped before the query started; no records were written")
             return FAILED if is_dry else DONE
 
 

@@ -178,9 +178,10 @@ class Document:
         replaced = _equal_key(path[-1], parent, path[:-1])
         if replaced is not None:
             del parent[replaced]
-            del self._places[(*path[:-1], replaced)]
-        # Drop the places inside a replaced mapping.
-        self._places = {p: place for p, place in self._places.items() if p[: len(path)] != path}
+        # Drop the places and the mistakes of what is replaced.
+        size, at = len(path), _folded(path)
+        self._places = {p: place for p, place in self._places.items() if _folded(p[:size]) != at}
+        self.mistakes = [m for m in self.mistakes if _folded(m.path[:size]) != at]
         for depth in range(1, len(path)):
             self._places.setdefault(path[:depth], origin)
         self._places[path] = origin
@@ -213,6 +214,11 @@ def _equal_key(key: str, data: Mapping[str, Any], path: Path) -> str | None:
     if not is_options(path):
         return key if key in data else None
     return next((name for name in data if name.lower() == key.lower()), None)
+
+
+def _folded(path: Path) -> Path:
+    """The path, with the name of an option in lower case."""
+    return (*path[:-1], path[-1].lower()) if is_options(path[:-1]) else path
 
 
 def _path(name: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from spark_kafka_sink.spark.micro_batch import warn_of_session
 from spark_kafka_sink.spark.private_api import handle_java_signals, is_classic
 from spark_kafka_sink.spark.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.spark.warm_up import warm_up
+from spark_kafka_sink.threads import start_call
 from spark_kafka_sink.tools.doctor import diagnose
 from spark_kafka_sink.tools.doctor.result import say_text
 from spark_kafka_sink.tools.job.configuration import Configuration
@@ -43,6 +44,7 @@ _INTERRUPTION_SECONDS = 30  # query.stop() may wait for the query's planner
 _POLL_SECONDS = 0.25
 _TERMINATION_SECONDS = 10
 _STOP_POLL_SECONDS = 0.02
+_WARM_UP_SECONDS = 70.0  # it stops its own query after 60 s
 
 
 def dry_run(configuration: Configuration, output: Output, build_rows: BuildRows = build) -> int:
@@ -115,10 +117,12 @@ class _QueryRun:
             self.output.show_state("preparing the source")
             return self.build_rows(self.spark, self.configuration)
         self.output.show_state("warming up")
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            # If it fails, it logs why.
-            pool.submit(warm_up, self.spark, self.configuration.job.sink.options)
-            return self.build_rows(self.spark, self.configuration)
+        # If it fails, it logs why. Neither an error nor a signal waits for it.
+        options = self.configuration.job.sink.options
+        warming_up = start_call(warm_up, "warm-up", self.spark, options)
+        rows = self.build_rows(self.spark, self.configuration)
+        wait([warming_up], _WARM_UP_SECONDS)
+        return rows
 
     def _handle_signals(self) -> None:
         """Make signals end the query after its micro-batch, from now on."""

@@ -38,7 +38,7 @@ class Stop:
     """A request to stop, from a signal that Python or Java received.
 
     After the first signal the query ends with its running micro-batch; after a second one, at once.
-    Before ``begin``, when nothing has been written, a signal raises KeyboardInterrupt.
+    Before ``begin``, when no record has been written, a signal raises KeyboardInterrupt.
     """
 
     def __init__(self, timeout_seconds: float, clock: Clock = time.monotonic) -> None:

@@ -85,12 +85,20 @@ def summary(history: History) -> list[tuple[str, str]]:
 
 def idle_sentence(interval: Interval) -> str:
     """A sentence, if no task ran for most of the time between the micro-batches; else ""."""
-    if interval.micro_batches < 2 or interval.idle_ms < _MOSTLY_IDLE * interval.elapsed_ms:
+    half_ms = _MOSTLY_IDLE * interval.elapsed_ms
+    # If all tasks of a micro-batch ran at once.
+    idle_ms = interval.elapsed_ms - interval.longest_tasks_ms
+    if interval.micro_batches < 2 or idle_ms <= half_ms:
         return ""
-    idle = share(interval.idle_ms / interval.elapsed_ms)
+    if interval.idle_ms > half_ms:
+        idle = share(interval.idle_ms / interval.elapsed_ms)
+        how_long = f"For at least {idle} of the time no task ran"
+    else:
+        idle = share(idle_ms / interval.elapsed_ms)
+        how_long = f"Unless tasks waited for cores, no task ran for {idle} of the time"
     return (
-        f"For at least {idle} of the time no task ran: Spark waited for its trigger or for rows, "
-        "planned micro-batches, or was not running."
+        f"{how_long}: Spark waited for its trigger or for rows, planned micro-batches, or was not "
+        "running."
     )
 
 
