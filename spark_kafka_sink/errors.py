@@ -331,6 +331,9 @@ class LocalServerError(KafkaSinkError):
 # --- errors in Spark's text about a failed query -------------------------------------------------
 
 _OUR_ERROR = re.compile(r"spark_kafka_sink\.errors\.(\w+): ([^\n]*)")
+# What Python code of the user, or of Spark, has raised: in the end, not in the first line.
+_TRACEBACK = "Traceback (most recent call last):"
+_RAISED = re.compile(rf"{re.escape(_TRACEBACK)}\n(?:[ \t][^\n]*\n|\n)*(\S[^\n]*)")
 
 
 def sink_error_name(text: str) -> str | None:
@@ -340,9 +343,13 @@ def sink_error_name(text: str) -> str | None:
 
 
 def sink_error(text: str) -> str:
-    """The sink's own error as ``Name: message``, or else the first line, without plan and stack."""
+    """The sink's own error as ``Name: message``, or else what Spark or Python says in a line."""
     matches = _OUR_ERROR.findall(text)
-    return ": ".join(matches[-1]) if matches else text.strip().partition("\n")[0]
+    if matches:
+        return ": ".join(matches[-1])
+    first_line = text.strip().partition("\n")[0]
+    raised = _RAISED.findall(text) if first_line.endswith(_TRACEBACK) else []
+    return raised[-1] if raised else first_line
 
 
 def own_error(text: str) -> KafkaSinkError | None:

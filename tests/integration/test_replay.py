@@ -330,6 +330,8 @@ def test_dead_letters_that_expired_end_the_replay_until_it_may_skip_them(replays
     assert code == 1, said
     advice = "--set source.options.failOnDataLoss=false"
     assert f"skip them once with {advice}\n" in said
+    failure = said.partition("the query failed: ")[2].partition("\n")[0]
+    assert "Some data may have been lost" in failure
     code, _, said = replays.run(*advice.split())
     assert code == 0, said
     assert [record.value for record in topics.read(topic)] == [b"read", b"new"]

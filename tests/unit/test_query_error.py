@@ -37,6 +37,15 @@ def test_other_errors_are_not_the_sinks(text):
     assert sink_error(text) == text.partition("\n")[0]
 
 
+def test_what_a_function_of_python_raised_is_its_last_line():
+    raised = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    g()\n\n'
+    text = f"[STREAM_FAILED] Reason: {raised}KeyError: 'a'\n\nDuring that, another:\n\n{raised}"
+    assert sink_error(f"{text}x.Error: job aborted\n\tat y\n") == "x.Error: job aborted"
+    assert sink_error(text) == "KeyError: 'a'"
+    assert sink_error(raised) == raised.partition("\n")[0]
+    assert sink_error(f"lost\n{text}") == "lost"
+
+
 def test_an_error_of_another_version_is_one_of_the_sinks():
     error = own_error("spark_kafka_sink.errors.FromTheFuture: hello")
     assert type(error) is KafkaSinkError
