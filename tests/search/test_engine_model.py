@@ -73,6 +73,7 @@ TOPIC = st.builds(
     partitions=st.integers(1, 3),
     max_batch_bytes=LIMITS,
     is_compacted=st.sampled_from([False, False, False, True]),
+    names_records=st.booleans(),
     rejects_old=st.sampled_from([False, False, False, True]),
 )
 #: what a program has besides sends and answers
