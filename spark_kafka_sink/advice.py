@@ -64,9 +64,10 @@ class Advice(Enum):
         "Correct the column that timestamp.column names or, without it, the clock of the worker",
     )
     INVALID_RECORD = (
-        f"The topic is compacted, and a record lacks its key; otherwise a {_TIMESTAMP}",
-        "Give each record a key; or correct the column that timestamp.column names or, without it, "
-        "the clock of the worker",
+        "A record breaks a rule of the brokers, such as that of a key in a compacted topic; or a "
+        f"{_TIMESTAMP}",
+        "Give each record of a compacted topic a key; or correct the column that timestamp.column "
+        "names or, without it, the clock of the worker",
     )
     INVALID_MSG = (
         "Before Kafka 2.4: the topic is compacted, and a record lacks its key; otherwise records "

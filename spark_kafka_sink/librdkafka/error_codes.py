@@ -95,8 +95,10 @@ MISSING_ERRORS = frozenset(
     }
 )
 
-#: Brokers reject a whole batch with one of these, and do not say because of which record.
-BATCH_ERRORS = frozenset({ErrorCode.MSG_SIZE_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP})
+#: Brokers reject a whole batch with one of these, and need not say because of which record.
+BATCH_ERRORS = frozenset(
+    {ErrorCode.MSG_SIZE_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD}
+)
 
 #: errors of records that a closing producer drops
 PURGE_ERRORS = frozenset({ErrorCode.PURGE_QUEUE, ErrorCode.PURGE_INFLIGHT})

@@ -120,7 +120,8 @@ def read_reports(
     acknowledged it. librdkafka reports it so when a later record of its partition was acknowledged
     (``rd_kafka_dr_implicit_ack``), although a new leader may have stored the later one only.
     """
-    pointers = _message_pointers(events)
+    counts_by_event = [c.event_message_count(event) for event in events]
+    pointers = _message_pointers(events, counts_by_event)
     if not len(pointers):
         return []
     opaques, partitions, codes, offsets = _gather(pointers)
@@ -135,18 +136,19 @@ def read_reports(
         # One call per record, because the status is no member of the public struct.
         statuses = list(map(c.message_status, pointers[failed].tolist()))
         possibly_persisted[failed] = np.array(statuses) != c.MSG_STATUS_NOT_PERSISTED
+    is_named = are_named(codes, counts_by_event)
     # An event has its records in the order of sending, so equal reports form few runs.
     is_new = np.ones(len(pointers), dtype=bool)
     is_new[1:] = send_ids[1:] != send_ids[:-1]
-    for column in (partitions, codes, possibly_persisted):
+    for column in (partitions, codes, possibly_persisted, is_named):
         is_new[1:] |= column[1:] != column[:-1]
     starts = np.flatnonzero(is_new)
     counts = np.diff(starts, append=len(pointers))
     is_acknowledged = codes[starts] == 0
     first = starts[is_acknowledged]
     acknowledged = AcknowledgedRecords(send_ids[first], partitions[first], counts[is_acknowledged])
-    failures: Counter[tuple[int, int, int, bool]] = Counter()
-    positions: defaultdict[tuple[int, int, int, bool], list[int]] = defaultdict(list)
+    failures: Counter[tuple[int, int, int, bool, bool]] = Counter()
+    positions: defaultdict[tuple[int, int, int, bool, bool], list[int]] = defaultdict(list)
     for run in np.flatnonzero(~is_acknowledged).tolist():
         start, number = int(starts[run]), int(counts[run])
         failure = (
@@ -154,19 +156,34 @@ def read_reports(
             int(partitions[start]),
             int(codes[start]),
             bool(possibly_persisted[start]),
+            bool(is_named[start]),
         )
         failures[failure] += number
         if failure[2] in REJECTIONS:
             positions[failure] += (opaques[start : start + number] & c.POSITION_MASK).tolist()
     return [acknowledged] * bool(len(first)) + [
         # Sorted, because those that were on their way to a broker may be reported last.
-        FailedRecords(*failure, number, tuple(sorted(positions[failure])))
+        FailedRecords(*failure[:4], number, tuple(sorted(positions[failure])), failure[4])
         for failure, number in failures.items()
     ]
 
 
-def _message_pointers(events: Sequence[int]) -> npt.NDArray[np.uintp]:
-    expected = [c.event_message_count(event) for event in events]
+def are_named(
+    codes: npt.NDArray[np.int32], counts_by_event: Sequence[int]
+) -> npt.NDArray[np.bool_]:
+    """Which records of these events, each about one batch, are those that the brokers name.
+
+    If all of a batch are bad, librdkafka does not show whether they are named.
+    """
+    is_other: npt.NDArray[np.bool_] = codes == ErrorCode.INVALID_DIFFERENT_RECORD
+    if not is_other.any():
+        return is_other
+    batches = np.repeat(np.arange(len(counts_by_event)), counts_by_event)
+    is_named: npt.NDArray[np.bool_] = ~is_other & np.isin(batches, batches[is_other])
+    return is_named
+
+
+def _message_pointers(events: Sequence[int], expected: Sequence[int]) -> npt.NDArray[np.uintp]:
     pointers = np.empty(sum(expected), dtype=np.uintp)
     filled = 0
     for event, count in zip(events, expected, strict=True):

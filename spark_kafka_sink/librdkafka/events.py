@@ -44,7 +44,8 @@ class FailedRecords:
 
     ``possibly_persisted`` says whether the brokers may have stored them anyway
     (``rd_kafka_message_status``). ``positions``: which records of the send, in ascending order,
-    if ``code`` is among ``REJECTIONS``.
+    if ``code`` is among ``REJECTIONS``. ``is_named``: brokers rejected their batch because of them,
+    and said so (KIP-467).
     """
 
     send_id: int
@@ -53,6 +54,7 @@ class FailedRecords:
     possibly_persisted: bool
     count: int
     positions: tuple[int, ...] = ()
+    is_named: bool = False
 
     @property
     def is_by_client(self) -> bool:

@@ -310,7 +310,7 @@ class BatchGate:
         """
         if self._is_transactional:
             return False  # the transaction has failed
-        if failed.code in BATCH_ERRORS:
+        if failed.code in BATCH_ERRORS and not failed.is_named:
             record = failed.send_id, *failed.positions[:1]
             return failed.count > 1 or record not in self._alone.get(topic, ())
         return failed.code == ErrorCode.INVALID_DIFFERENT_RECORD

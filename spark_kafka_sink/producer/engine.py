@@ -284,7 +284,8 @@ class Engine:
         """The failed records in parts, each with whether it has to wait for new metadata.
 
         It has to if the client does not know a partition that the partitioner chose: the topic was
-        created again with fewer partitions. A partition that the column chose is the row's mistake.
+        created again with fewer partitions. A partition that the column chose is the row's mistake:
+        a recent answer lacked it.
         """
         if failed.code != ErrorCode.UNKNOWN_PARTITION:
             yield failed, failed.code == ErrorCode.UNKNOWN_TOPIC

@@ -10,6 +10,8 @@ NoMetadata     Metadata, or TopicError       an answer arrives
 Metadata       the same, stale               a leader or a broker was lost
 Metadata       Metadata, or TopicError       an answer arrives
 Metadata       NoMetadata                    the client says that the topic is missing
+Metadata       NoMetadata                    a record names a partition that it lacks, and it is not
+                                             recent
 TopicError     Metadata, or TopicError       an answer arrives
 TopicError     NoMetadata                    records arrive, and no earlier ones wait
 

@@ -31,7 +31,7 @@ from spark_kafka_sink.records.partitioner import UNKNOWN_PARTITIONS, TopicPartit
 # No record waits for topics that are due only because of age, so scan only this often.
 _SCAN_SECONDS = 1.0
 
-#: Limits older than this are requested again before a record is rejected because of them.
+#: Answers older than this are requested again before a record is rejected because of them.
 RECENT_SECONDS = 10.0
 
 
@@ -264,10 +264,28 @@ class TopicMetadata:
         state = self._use(topic)
         state.is_delegated = False
         if isinstance(state.metadata, Metadata):
-            state.metadata = NoMetadata()
             state.request = state.request.delayed(self._clock())
-            self._next_scan_at = min(self._next_scan_at, state.request.retry_at)
+            self._drop_metadata(state)
         self.waits.start(topic)
+
+    def hold_for_partition(self, topic: str, partition: int) -> bool:
+        """Let the topic's records wait for the next answer, if only that may have this partition.
+
+        Returns whether they wait; not if the latest answer has the partition, or is recent.
+        """
+        state = self._use(topic)
+        metadata = state.metadata
+        if not isinstance(metadata, Metadata) or partition < metadata.partitions.count:
+            return False
+        if self._is_recent(metadata):
+            return False
+        self._drop_metadata(state)
+        self.waits.start(topic)
+        return True
+
+    def _drop_metadata(self, state: TopicState) -> None:
+        state.metadata = NoMetadata()
+        self._next_scan_at = min(self._next_scan_at, state.request.retry_at)
 
     def request_update_of_all(self) -> None:
         """A broker was lost: any topic may have lost a leader."""
@@ -457,8 +475,8 @@ class TopicMetadata:
         limits = self._topics[topic].limits
         return isinstance(limits, KnownLimits) and self._is_recent(limits)
 
-    def _is_recent(self, limits: KnownLimits | UnreadableLimits) -> bool:
-        return self._clock() - limits.refreshed_at <= RECENT_SECONDS
+    def _is_recent(self, answer: Metadata | KnownLimits | UnreadableLimits) -> bool:
+        return self._clock() - answer.refreshed_at <= RECENT_SECONDS
 
     def live(self) -> list[str]:
         """Topics that are not evicted."""

@@ -178,6 +178,9 @@ class TopicQueues:
         while queue.chunks and quota.bytes_left > 0 and not _is_missing(rejected):
             if queue.first.needs_check(drain.sendable.partitions):
                 assigned = self._assigned(queue.first, drain.sendable.partitions)
+                highest = int(assigned.partitioned.partitions.max())
+                if self._topics.hold_for_partition(drain.topic, highest):
+                    break
                 checked = self._gate.check(assigned, drain.sendable.limits, quota)
                 if checked.awaits_limits:
                     self._topics.hold_for_new_limits(drain.topic)

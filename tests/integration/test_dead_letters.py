@@ -23,6 +23,8 @@ from spark_kafka_sink.errors import (
     InvalidRecord,
     TopicUnavailable,
 )
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.producer.batch_gate import BatchGate
 from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.task import write_partition
 
@@ -235,15 +237,29 @@ def test_a_rejected_dead_letter_is_named_with_its_row(own_topics, options, setti
     assert advice in rest
 
 
-def test_records_without_a_key_in_a_compacted_topic(own_topics, options, dead_letter_topic):
-    topic = own_topics.create(2, {"cleanup.policy": "compact"})
+@pytest.mark.parametrize("described", [True, False])
+def test_records_without_a_key_in_a_compacted_topic(
+    own_topics, options, dead_letter_topic, deny, monkeypatch, described
+):
+    topic, repeated = own_topics.create(2, {"cleanup.policy": "compact"}), set()
+    if not described:
+        deny(topic, AclOperation.DESCRIBE_CONFIGS)
+    send_again = BatchGate.on_rejected
+
+    def note_and_send_again(gate, send, records, failed):
+        repeated.add(failed.code)
+        return send_again(gate, send, records, failed)
+
+    monkeypatch.setattr(BatchGate, "on_rejected", note_and_send_again)
     rows = numbered(2_000)
     keys = [None if number % 100 == 5 else b"%d" % (number % 7) for number in range(2_000)]
     batch = pa.record_batch({"value": rows, "key": keys})
     report = write_partition([batch], parse(options | {"topic": topic}))
     assert report.dead_letters == {(topic, "INVALID_RECORD"): 20}
     bad = [row for row, key in zip(rows, keys, strict=True) if key is None]
-    assert values(own_topics.read(dead_letter_topic)) == bad
+    assert sorted(values(own_topics.read(dead_letter_topic))) == bad
+    # Kafka names the bad ones, so they are not sent again.
+    assert repeated == (set() if described else {ErrorCode.INVALID_DIFFERENT_RECORD})
     by_key = defaultdict(list)
     for record in own_topics.read(topic):
         by_key[record.key].append(record.value)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
+import pyarrow as pa
 import pytest
+from waiting import wait_until
 
+from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.producer import topic_metadata
+from spark_kafka_sink.producer.cache import process_cache
+from spark_kafka_sink.spark.task import write_partition
 
 
 @pytest.fixture
@@ -66,3 +73,31 @@ def test_added_partitions_are_used_within_the_age_of_metadata(query, bootstrap_s
         number += 1
         query.write(f"after-{number}")
     assert Counter(r.value for r in topics.read(topic))[f"after-{number}".encode()] == 100
+
+
+@pytest.mark.parametrize("mode", ["fail", "dead-letter"])
+def test_added_partitions_are_used_at_once_by_rows_that_name_them(
+    bootstrap_servers, topics, monkeypatch, mode
+):
+    monkeypatch.setattr(topic_metadata, "RECENT_SECONDS", 1.0)
+    topic = topics.create(partitions=1)
+    options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic}
+    if mode == "dead-letter":
+        options |= {"on.record.error": mode, "dead.letter.topic": topics.create()}
+
+    def write(*partitions):
+        values = [b"%d" % number for number in range(len(partitions))]
+        rows = pa.record_batch({"value": values, "partition": pa.array(partitions, pa.int32())})
+        return write_partition([rows], parse(options))
+
+    try:
+        write(0)
+        topics.add_partitions(topic, 4)
+        wait_until(lambda: len(topics.leaders(topic)) == 4)
+        time.sleep(1.1)  # what the producer knows is no longer recent
+        report = write(3, 0, 2, 3)
+    finally:
+        process_cache().close(5)
+    assert report.dead_letters == {}
+    written = [(r.partition, r.value) for r in topics.read(topic)]
+    assert written == [(0, b"0"), (0, b"1"), (2, b"2"), (3, b"0"), (3, b"3")]

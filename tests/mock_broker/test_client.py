@@ -26,6 +26,7 @@ from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka import client as client_module
 from spark_kafka_sink.librdkafka.client import Client, release_freed_memory
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode, error_name, error_text
+from spark_kafka_sink.librdkafka.event_reader import are_named
 from spark_kafka_sink.librdkafka.events import (
     AcknowledgedRecords,
     BrokerError,
@@ -222,6 +223,12 @@ def test_failed_records_are_reported_as_counts_by_send_partition_and_error(clust
         (7, 1, ErrorCode.TOPIC_AUTHORIZATION_FAILED): 10,
     }
     assert client.close(Deadline(5))
+
+
+def test_brokers_name_records_of_a_batch_whose_others_are_rejected_because_of_them():
+    bad, other = ErrorCode.INVALID_RECORD, ErrorCode.INVALID_DIFFERENT_RECORD
+    codes = np.array([0, other, bad, other, bad, bad], np.int32)
+    assert are_named(codes, [1, 3, 2]).tolist() == [False, False, True, False, False, False]
 
 
 def test_purge_reports_every_record_exactly_once(records):

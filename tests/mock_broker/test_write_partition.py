@@ -67,6 +67,19 @@ def test_a_broker_that_throttles_with_an_error_fails_only_this_attempt(options, 
     assert (report.sent_records, report.dead_letters) == ({"t": 1}, {})
 
 
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD])
+def test_brokers_that_do_not_say_which_record_is_bad_cost_no_good_one(options, cluster, code):
+    """As Redpanda's checks of schema ids do not."""
+    cluster.create_topic("dead")
+    made = options(on_record_error="dead-letter", dead_letter_topic="dead", kafka_linger_ms="200")
+    # all four, the first two, the last two, and both of these
+    cluster.push_errors(PRODUCE, [code, 0, code, 0, code])
+    report = write_partition([batch("a", "b", "c", "d")], made)
+    assert report.dead_letters == {("t", code.name): 1}
+    assert [m.value() for m in read(cluster.bootstrap_servers, "t", 3)] == [b"a", b"b", b"c"]
+    assert [m.value() for m in read(cluster.bootstrap_servers, "dead", 1)] == [b"d"]
+
+
 def test_an_empty_partition_reports_nothing(options):
     assert write_partition([], options()).total_sent == 0
 

@@ -128,6 +128,9 @@ MUTANTS = {
     "sends again what may be stored": Mutant(
         _ENGINE, "if is_sent_again and not failed.possibly_persisted:", "if is_sent_again:"
     ),
+    "believes an old answer that lacks a partition": Mutant(
+        _METADATA, "if self._is_recent(metadata):", "if True:"
+    ),
     "puts keys into other partitions": Mutant(
         "records/partitioner.py",
         "chosen = np.where(records.keys.addresses == 0, chosen, by_key)",

@@ -14,7 +14,7 @@ import ctypes
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
 
@@ -60,6 +60,8 @@ class StrictTopic:
     partitions: int
     max_batch_bytes: int
     is_compacted: bool = False
+    #: whether its brokers name the records without a key
+    names_records: bool = True
     rejects_old: bool = False
     #: of metadata: UNKNOWN_TOPIC_OR_PARTITION or TOPIC_AUTHORIZATION_FAILED
     error: int = ErrorCode.NO_ERROR
@@ -100,8 +102,9 @@ class StrictTopic:
         if self.rejects_old and any(record.is_old for record in batch):
             return [ErrorCode.INVALID_TIMESTAMP] * len(batch)
         if self.is_compacted and any(record.key is None for record in batch):
-            # Only this error names the records.
-            bad, others = ErrorCode.INVALID_RECORD, ErrorCode.INVALID_DIFFERENT_RECORD
+            bad = others = ErrorCode.INVALID_RECORD
+            if self.names_records:
+                others = ErrorCode.INVALID_DIFFERENT_RECORD
             return [bad if record.key is None else others for record in batch]
         return [ErrorCode.NO_ERROR] * len(batch)
 
@@ -360,13 +363,16 @@ class StrictClient:
     ) -> None:
         self.on_failure(place[0], records, codes, possibly_persisted)
         groups: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        is_named = ErrorCode.INVALID_DIFFERENT_RECORD in codes
         for record, code in zip(records, codes, strict=True):
             groups[record.send_id, code].append(record.position)
         for (send_id, code), positions in groups.items():
             known = tuple(sorted(positions)) if code in REJECTIONS else ()
-            self._events.append(
-                FailedRecords(send_id, place[1], code, possibly_persisted, len(positions), known)
+            failed = FailedRecords(
+                send_id, place[1], code, possibly_persisted, len(positions), known
             )
+            is_bad = is_named and code != ErrorCode.INVALID_DIFFERENT_RECORD
+            self._events.append(replace(failed, is_named=is_bad))
 
     @property
     def places(self) -> list[Place]:

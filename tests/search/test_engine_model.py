@@ -73,6 +73,7 @@ TOPIC = st.builds(
     partitions=st.integers(1, 3),
     max_batch_bytes=LIMITS,
     is_compacted=st.sampled_from([False, False, False, True]),
+    names_records=st.booleans(),
     rejects_old=st.sampled_from([False, False, False, True]),
 )
 #: what a program has besides sends and answers
@@ -150,7 +151,9 @@ class Programs(RuleBasedStateMachine):
         self.limits = {
             name: [(self.clock.now, topic.max_batch_bytes)] for name, topic in self.topics.items()
         }
-        self.counts = {name: {topic.partitions} for name, topic in self.topics.items()}
+        self.counts = {
+            name: [(self.clock.now, topic.partitions)] for name, topic in self.topics.items()
+        }
         self.passed = Counter()
         self.unchecked = set()
         self.answered, self.limits_answered, self.delegated = set(), set(), set()
@@ -350,7 +353,7 @@ class Programs(RuleBasedStateMachine):
             state.leaderless.add(self.random.randrange(state.partitions))
         elif self.random.random() < 0.3:  # excuses all of its records
             state.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        self.counts[topic].add(state.partitions)
+        self.counts[topic].append((self.clock.now, state.partitions))
 
     @precondition(lambda self: self.faults == "all")
     @rule(place=st.integers(0, 20))
@@ -516,15 +519,21 @@ class Programs(RuleBasedStateMachine):
         """Whether the topic has accepted the record at any time since it was sent."""
         _, column, key, time_ms = sent.rows[position]
         state, since = self.topics[sent.topic], sent.at - RECENT_SECONDS
-        changes = self.limits[sent.topic]
-        ends = [at for at, _ in changes[1:]] + [self.clock.now]
-        lowest = min(limit for (_, limit), end in zip(changes, ends, strict=True) if end >= since)
+        limit = self.lowest(self.limits[sent.topic], since)
+        # What the client itself has found out may be older.
+        is_of_client = state.generation > 0 or sent.topic in self.delegated
+        partitions = self.lowest(self.counts[sent.topic], 0.0 if is_of_client else since)
         return (
-            sent.sizes[position] <= min(lowest, MAX_BYTES)
-            and (column is None or column < min(self.counts[sent.topic]))
+            sent.sizes[position] <= min(limit, MAX_BYTES)
+            and (column is None or column < partitions)
             and not (state.rejects_old and time_ms == OLD_MS)
             and not (state.is_compacted and key is None)
         )
+
+    def lowest(self, changes, since):
+        """Of the values with their times, the lowest that held at any time since then."""
+        ends = [at for at, _ in changes[1:]] + [self.clock.now]
+        return min(value for (_, value), end in zip(changes, ends, strict=True) if end >= since)
 
     def order_is_kept(self):
         """Also among those that had to give way to later ones, if they have the same key.
@@ -546,7 +555,7 @@ class Programs(RuleBasedStateMachine):
                 if record.column is not None:
                     assert partition == record.column
                 elif record.key is not None:
-                    possible = {key_partition(record.key, n) for n in self.counts[topic]}
+                    possible = {key_partition(record.key, n) for _, n in self.counts[topic]}
                     assert partition in possible, (topic, partition, record)
 
 

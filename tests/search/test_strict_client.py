@@ -13,7 +13,7 @@ from mock_cluster import MockCluster
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka.client import Client
-from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.error_codes import BATCH_ERRORS, ErrorCode
 
 LARGEST = 25_000
 ROWS = st.builds(
@@ -27,9 +27,7 @@ STEPS = st.builds(
     sends=st.lists(st.lists(ROWS, min_size=1, max_size=5).map(tuple), min_size=1, max_size=4).map(
         tuple
     ),
-    code=st.sampled_from(
-        [ErrorCode.NO_ERROR, ErrorCode.MSG_SIZE_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP, *REPEATED]
-    ),
+    code=st.sampled_from([ErrorCode.NO_ERROR, *sorted(BATCH_ERRORS), *REPEATED]),
     first_only=st.booleans(),
     is_purged=st.sampled_from([False, False, False, True]),
     is_left=st.booleans(),

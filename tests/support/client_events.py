@@ -13,9 +13,15 @@ def acknowledged(*records: tuple[int, int, int]) -> AcknowledgedRecords:
 
 
 def reported(
-    send_id: int, partition: int, code: int, count: int, positions: tuple[int, ...] = ()
+    send_id: int,
+    partition: int,
+    code: int,
+    count: int,
+    positions: tuple[int, ...] = (),
+    *,
+    is_named: bool = False,
 ) -> AcknowledgedRecords | FailedRecords:
     """``count`` records with one outcome; code 0: acknowledged."""
     if code == 0:
         return acknowledged((send_id, partition, count))
-    return FailedRecords(send_id, partition, code, False, count, positions)
+    return FailedRecords(send_id, partition, code, False, count, positions, is_named)

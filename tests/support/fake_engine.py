@@ -67,12 +67,26 @@ class FakeEngine(Engine):
             self.answer(ConfigurationDescription(topic, 0, described))
 
     def report(
-        self, send: Send, positions: Sequence[int], code: int = 0, partition: int = 0
+        self,
+        send: Send,
+        positions: Sequence[int],
+        code: int = 0,
+        partition: int = 0,
+        *,
+        is_named: bool = False,
     ) -> None:
         """librdkafka's report on records of one partition."""
         self.client.unreported[send.topic] -= len(positions)
-        rejected = tuple(positions) if code else ()
-        self.answer(reported(send.send_id, partition, code, len(positions), rejected))
+        self.answer(
+            reported(
+                send.send_id,
+                partition,
+                code,
+                len(positions),
+                tuple(positions) if code else (),
+                is_named=is_named,
+            )
+        )
 
 
 def dead_letter_engine(transaction: str | None = None, **settings: str) -> FakeEngine:

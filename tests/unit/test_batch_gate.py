@@ -198,15 +198,19 @@ def test_rejected_batches_of_several_partitions_are_sent_again_side_by_side(engi
     assert sent(engine, request) == [[0, 2, 4, 6, 1, 3, 5, 7]]
 
 
-def test_a_batch_with_a_bad_timestamp_is_halved_until_that_record_fails_alone(engine):
+UNNAMED = [ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD]
+
+
+@pytest.mark.parametrize("code", UNNAMED)
+def test_a_batch_with_a_bad_record_is_halved_until_that_record_fails_alone(engine, code):
     request = engine.send_values("t", ["v"] * 4)
     engine.answer(described())
     for rejected in ([0, 1, 2, 3], [0, 1], [1]):
-        engine.report(request, rejected, ErrorCode.INVALID_TIMESTAMP)
+        engine.report(request, rejected, code)
         engine.answer(limits(FORBIDDEN))
         if rejected == [0, 1]:
             engine.report(request, [0])
-    assert request.failed == {(0, ErrorCode.INVALID_TIMESTAMP): 1}
+    assert request.failed == {(0, code): 1}
 
 
 def test_a_record_that_is_too_large_for_known_limits_fails_without_being_sent(engine):
@@ -261,7 +265,7 @@ def rejected_together(engine, *value_bytes, code):
     return sends
 
 
-@pytest.mark.parametrize("code", [TOO_LARGE, ErrorCode.INVALID_TIMESTAMP])
+@pytest.mark.parametrize("code", [TOO_LARGE, *UNNAMED])
 @pytest.mark.parametrize("answer", [limits(FORBIDDEN), limits(**{"max.message.bytes": "100000"})])
 def test_the_only_record_of_its_send_in_a_rejected_batch_is_sent_again_alone(engine, code, answer):
     """The client fills a batch with several sends."""
@@ -340,11 +344,13 @@ def test_a_record_that_was_too_large_alone_says_nothing_about_larger_batches():
     assert engine.sent(later) == [0]
 
 
-def test_the_good_records_of_a_rejected_batch_are_sent_again_before_later_ones():
+@pytest.mark.parametrize(("code", "error"), [(code, code.name) for code in UNNAMED])
+def test_the_good_records_of_a_rejected_batch_are_sent_again_before_later_ones(code, error):
+    """The bad one is not: brokers name it."""
     engine = dead_letter_engine()
     first = engine.send_values("t", ["a", "b", "c"])
     engine.know("t", DLQ)
-    engine.report(first, [1], ErrorCode.INVALID_RECORD)
+    engine.report(first, [1], code, is_named=True)
     engine.report(first, [0, 2], ErrorCode.INVALID_DIFFERENT_RECORD)
     later = engine.send_values("t", ["d"])
     engine.know("t")  # its limits were requested again
@@ -352,7 +358,7 @@ def test_the_good_records_of_a_rejected_batch_are_sent_again_before_later_ones()
     assert engine.sent(later) == []
     engine.report(first, [0, 2])
     assert engine.sent(later) == [0]
-    assert engine.dead == {("t", "INVALID_RECORD"): 1}
+    assert engine.dead == {("t", error): 1}
 
 
 def test_records_are_sent_again_in_the_order_of_their_sends():

@@ -20,7 +20,7 @@ def test_a_rejected_record_becomes_a_dead_letter_and_the_delivery_is_complete(en
     engine.know("t", DLQ)
     delivery = engine.send_values("t", ["a", "b", "c"])
     engine.know("t", DLQ)
-    engine.report(delivery, [1], ErrorCode.INVALID_RECORD)
+    engine.report(delivery, [1], ErrorCode.INVALID_RECORD, is_named=True)
     engine.know(DLQ)
     engine.report(delivery, [0, 2])
     assert delivery.is_complete
@@ -34,7 +34,7 @@ def test_dead_letters_add_only_their_own_bytes_to_the_buffer(engine):
     delivery = engine.send_values("t", ["v" * record_bytes] * (letters + 1))
     engine.know("t", DLQ)
     for position in range(letters):  # each alone, as a broker reports them
-        engine.report(delivery, [position], ErrorCode.INVALID_RECORD)
+        engine.report(delivery, [position], ErrorCode.INVALID_RECORD, is_named=True)
     peak = engine.sends.report.buffer_peak_bytes
     batch = (letters + 1) * record_bytes
     assert batch < peak < batch + 100_000
@@ -56,7 +56,7 @@ def test_a_forbidden_topic_gives_dead_letters_at_once(engine):
 def test_a_rejected_dead_letter_is_a_failure(engine):
     delivery = engine.send_values("t", ["a"])
     engine.know("t", DLQ)
-    engine.report(delivery, [0], ErrorCode.INVALID_RECORD)
+    engine.report(delivery, [0], ErrorCode.INVALID_RECORD, is_named=True)
     engine.know(DLQ)
     (dead_letter,) = (number for number, _ in engine.client.positions if number != delivery.send_id)
     delivery_found = engine.sends.find(dead_letter)
@@ -71,9 +71,9 @@ def test_a_rejected_dead_letter_is_a_failure(engine):
 def test_a_rejected_record_of_the_topic_for_dead_letters_that_is_none_is_not_called_one(engine):
     engine.know(DLQ)
     delivery = engine.send_values(DLQ, ["a"])
-    engine.report(delivery, [0], ErrorCode.INVALID_RECORD)
+    engine.report(delivery, [0], ErrorCode.INVALID_RECORD, is_named=True)
     engine.know(DLQ)
-    engine.report(delivery, [0], ErrorCode.INVALID_RECORD)
+    engine.report(delivery, [0], ErrorCode.INVALID_RECORD, is_named=True)
     assert engine.sends.first_failed is delivery
     assert delivery.dead_letter == ""
 
@@ -93,7 +93,7 @@ def test_bytes_of_dead_letters_do_not_count_as_sent(engine):
     delivery = engine.send_values("t", ["aaa", "bb", "c"])
     engine.know("t", DLQ)
     assert engine.sends.report.sent_bytes_by_topic["t"] == 6
-    engine.report(delivery, [1], ErrorCode.INVALID_RECORD)
+    engine.report(delivery, [1], ErrorCode.INVALID_RECORD, is_named=True)
     assert engine.sends.report.sent_bytes_by_topic["t"] == 4
 
 

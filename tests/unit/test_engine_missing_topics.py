@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from fake_engine import DLQ, dead_letter_engine
+from fake_engine import DLQ, FakeEngine, dead_letter_engine
 
 from spark_kafka_sink.config.producer_options import MISSING_TOPIC_SECONDS
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
@@ -14,6 +14,7 @@ from spark_kafka_sink.librdkafka.events import (
     RequestFailed,
     TopicDescription,
 )
+from spark_kafka_sink.producer.topic_metadata import RECENT_SECONDS
 
 
 @pytest.fixture
@@ -167,6 +168,48 @@ def test_a_chosen_partition_that_the_topic_does_not_have_gives_a_dead_letter_at_
     delivery = engine.send_values("t", ["a"], partition=pa.array([9], pa.int32()))
     engine.client.rejects[delivery.send_id] = ErrorCode.UNKNOWN_PARTITION
     engine.know("t", DLQ)
+    assert engine.dead == {("t", "_UNKNOWN_PARTITION"): 1}
+
+
+def warm(engine):
+    """What the engine knows of a topic with six partitions is no longer recent."""
+    engine.prefetch(["t", DLQ])
+    engine.know("t", DLQ, partitions=6)
+    engine.clock.now += RECENT_SECONDS + 1
+    return len(engine.client.requests)
+
+
+@pytest.mark.parametrize("transaction", [None, "an-id"])
+@pytest.mark.parametrize("new", [FakeEngine, dead_letter_engine])
+def test_a_chosen_partition_may_have_been_added_since_the_latest_answer(new, transaction):
+    engine = new(transaction)
+    before = warm(engine)
+    first = engine.send_values("t", ["a", "b"], partition=pa.array([9, 0], pa.int32()))
+    second = engine.send_values("t", ["c"], partition=pa.array([9], pa.int32()))
+    assert engine.client.requests[before:] == [(["t"], 5.0)]
+    assert engine.client.positions == []
+    engine.know("t", partitions=12)
+    assert (engine.sent(first), engine.sent(second)) == ([1, 0], [0])
+    assert [group.partitions.tolist() for group in engine.client.enqueued] == [[0, 9], [9]]
+
+
+def test_a_chosen_partition_that_a_recent_answer_lacks_is_the_rows_mistake(engine):
+    warm(engine)
+    first = engine.send_values("t", ["a"], partition=pa.array([9], pa.int32()))
+    engine.client.rejects = dict.fromkeys((1, 3), ErrorCode.UNKNOWN_PARTITION)  # 2: the dead letter
+    engine.know("t", partitions=6)
+    engine.clock.now += RECENT_SECONDS
+    second = engine.send_values("t", ["b"], partition=pa.array([9], pa.int32()))
+    assert (engine.sent(first), engine.sent(second)) == ([0], [0])
+    assert engine.dead == {("t", "_UNKNOWN_PARTITION"): 2}
+
+
+def test_without_an_answer_the_client_finds_out_whether_there_is_a_chosen_partition(engine):
+    warm(engine)
+    delivery = engine.send_values("t", ["a"], partition=pa.array([9], pa.int32()))
+    engine.client.rejects[delivery.send_id] = ErrorCode.UNKNOWN_PARTITION
+    engine.answer(RequestFailed(ErrorCode.TIMED_OUT, ("t",)))
+    assert engine.sent(delivery) == [0]
     assert engine.dead == {("t", "_UNKNOWN_PARTITION"): 1}
 
 
