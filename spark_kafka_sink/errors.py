@@ -331,6 +331,7 @@ class LocalServerError(KafkaSinkError):
 # --- errors in Spark's text about a failed query -------------------------------------------------
 
 _OUR_ERROR = re.compile(r"spark_kafka_sink\.errors\.(\w+): ([^\n]*)")
+_PY4J = re.compile(r"\A\s*An error occurred while calling .*\n: ")  # Java's error follows
 
 
 def sink_error_name(text: str) -> str | None:
@@ -342,7 +343,7 @@ def sink_error_name(text: str) -> str | None:
 def sink_error(text: str) -> str:
     """The sink's own error as ``Name: message``, or else the first line, without plan and stack."""
     matches = _OUR_ERROR.findall(text)
-    return ": ".join(matches[-1]) if matches else text.strip().partition("\n")[0]
+    return ": ".join(matches[-1]) if matches else _PY4J.sub("", text).strip().partition("\n")[0]
 
 
 def own_error(text: str) -> KafkaSinkError | None:
