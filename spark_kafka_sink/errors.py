@@ -334,6 +334,10 @@ _OUR_ERROR = re.compile(r"spark_kafka_sink\.errors\.(\w+): ([^\n]*)")
 # What Python code of the user, or of Spark, has raised: in the end, not in the first line.
 _TRACEBACK = "Traceback (most recent call last):"
 _RAISED = re.compile(rf"{re.escape(_TRACEBACK)}\n(?:[ \t][^\n]*\n|\n)*(\S[^\n]*)")
+# Java's error follows.
+_PY4J = re.compile(
+    r"\A\s*(?:py4j\.protocol\.Py4JJavaError: )?An error occurred while calling .*\n: "
+)
 
 
 def sink_error_name(text: str) -> str | None:
@@ -347,9 +351,10 @@ def sink_error(text: str) -> str:
     matches = _OUR_ERROR.findall(text)
     if matches:
         return ": ".join(matches[-1])
-    first_line = text.strip().partition("\n")[0]
-    raised = _RAISED.findall(text) if first_line.endswith(_TRACEBACK) else []
-    return raised[-1] if raised else first_line
+    is_traceback = text.strip().partition("\n")[0].endswith(_TRACEBACK)
+    if is_traceback and (raised := list(_RAISED.finditer(text))):
+        text = text[raised[-1].start(1) :]
+    return _PY4J.sub("", text).strip().partition("\n")[0]
 
 
 def own_error(text: str) -> KafkaSinkError | None:

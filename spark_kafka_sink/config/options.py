@@ -211,10 +211,23 @@ def check_batch_id(options: SinkOptions, batch_id: object) -> None:
     )
 
 
-def drop_exactly_once(options: Mapping[str, str]) -> dict[str, str]:
-    """The options without those for exactly-once."""
-    left_out = {option.name for option in (table.DELIVERY_GUARANTEE, *table.ONLY_WITH_EXACTLY_ONCE)}
-    return {name: value for name, value in options.items() if name.lower() not in left_out}
+def for_warm_up(options: Mapping[str, str]) -> dict[str, str]:
+    """The options for rows without columns of the user's, of a stream that writes nothing.
+
+    Those that distinguish producers stay.
+    """
+    # An empty transaction would be a change in Kafka, and a schema one in the registry; a report
+    # would count as one more micro-batch of the stream, and so would one in its checkpoint.
+    options_of_query = (
+        table.DELIVERY_GUARANTEE,
+        *table.ONLY_WITH_EXACTLY_ONCE,
+        table.SEND_FROM,
+        table.DRIVER_MAX_ROWS,
+        table.REPORT_PATH,
+        table.TIMESTAMP_COLUMN,
+    )
+    left_out = {option.name for option in options_of_query} | _SPARKS_OWN | {_ASYNCHRONOUS}
+    return {k: v for k, v in drop_formats(options).items() if k.lower() not in left_out}
 
 
 def drop_formats(options: Mapping[str, str]) -> dict[str, str]:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.option import option_texts
-from spark_kafka_sink.config.options import drop_exactly_once, drop_formats
+from spark_kafka_sink.config.options import for_warm_up
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.driver.inquirer import topic_exists
 from spark_kafka_sink.driver.options import read_options
 from spark_kafka_sink.driver.preflight import check
+from spark_kafka_sink.errors import sink_error
 from spark_kafka_sink.spark.datasource import FORMAT, ensure_registered
 from spark_kafka_sink.spark.foreach_batch import foreach_batch
 from spark_kafka_sink.spark.micro_batch import warn_of_session
@@ -61,7 +65,8 @@ def warm_up(
 
     Pass the ``options`` of the query that follows, and start it soon: Spark stops workers that are
     idle for a minute. It never raises; the result and the log say what went wrong. Issues the same
-    warnings as ``register``. May run in its own thread.
+    warnings as ``register``. May run in its own thread. On a distant server of Spark Connect, a
+    small folder ``/tmp/kafka-nb-warm-up-*`` stays.
     """
     started = time.monotonic()
     deadline = Deadline(timeout_seconds)
@@ -74,16 +79,13 @@ def warm_up(
         warn_of_session(spark)
         rows = _no_rows(spark)
         topic = "" if topic_call is None else _await_topic(topic_call, deadline)
-        # An empty transaction would be a change in Kafka, and a schema one in the registry; a
-        # report would count as one more micro-batch of the stream.
-        left_out = {table.REPORT_PATH.name, table.SEND_FROM.name, table.DRIVER_MAX_ROWS.name}
-        left_out |= {table.TOPIC.name} if not topic else set()
-        passed = drop_formats(drop_exactly_once(texts))
-        passed = {k: v for k, v in passed.items() if k.lower() not in left_out}
-        with tempfile.TemporaryDirectory(prefix="kafka-nb-warm-up-") as checkpoint:
+        passed = for_warm_up(texts)
+        if not topic:
+            passed = {k: v for k, v in passed.items() if k.lower() != table.TOPIC.name}
+        with _checkpoint(is_local=is_classic(spark)) as checkpoint:
             micro_batch_seconds, problem = _run(rows, passed, checkpoint, deadline)
     except Exception as error:  # noqa: BLE001 - the application must continue
-        problem = str(error) or type(error).__name__
+        problem = sink_error(str(error)) or type(error).__name__
     if problem:
         _log.warning("warm-up: %s", problem)
     seconds = time.monotonic() - started
@@ -106,15 +108,27 @@ def _existing_topic(options: Mapping[str, str]) -> str:
     return (exists and parsed.topic) or ""
 
 
+@contextmanager
+def _checkpoint(*, is_local: bool) -> Iterator[str]:
+    """A new path on the driver's machine, which Spark creates; deleted if it is on this one too."""
+    # The server of Spark Connect need not have the folder for this machine's temporary files.
+    parent = tempfile.gettempdir() if is_local else "/tmp"  # noqa: S108 - a new name
+    path = f"{parent}/kafka-nb-warm-up-{uuid.uuid4()}"
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def _run(
     rows: DataFrame, options: dict[str, str], checkpoint: str, deadline: Deadline
 ) -> tuple[float, str]:
-    writer = rows.writeStream.queryName(QUERY_NAME)
-    writer = writer.option("checkpointLocation", f"file://{checkpoint}")
+    writer = rows.writeStream
     if has_data_sources():
         writer = writer.format(FORMAT).options(**options)
     else:
         writer = writer.foreachBatch(foreach_batch(options))
+    writer = writer.queryName(QUERY_NAME).option("checkpointLocation", f"file://{checkpoint}")
     # The query ends after one micro-batch; stopping it during a second one would end its workers.
     query = writer.trigger(availableNow=True).start()
     try:

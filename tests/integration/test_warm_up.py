@@ -57,8 +57,15 @@ def test_a_missing_topic_is_not_created(spark, bootstrap_servers, topics):
     assert not topics.exists(topic)
 
 
-def test_the_reports_of_the_stream_get_none_of_the_warm_up(spark, bootstrap_servers, tmp_path):
-    options = {"kafka.bootstrap.servers": bootstrap_servers, "Report.path": str(tmp_path)}
+def test_the_stream_gets_no_report_and_no_offsets_of_the_warm_up(
+    spark, bootstrap_servers, tmp_path
+):
+    options = {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "Report.path": str(tmp_path),
+        "CheckpointLocation": str(tmp_path),
+        "timestamp.column": "event_time",
+    }
     assert warm_up(spark, options, LONG_SECONDS).problem == ""
     assert list(tmp_path.iterdir()) == []
 

@@ -17,7 +17,6 @@ from spark_kafka_sink.config.options import (
     SinkOptions,
     check_batch_id,
     check_for_format,
-    drop_exactly_once,
     parse,
 )
 from spark_kafka_sink.config.producer_options import BlockBudget, ExactlyOnceOptions, RackOptions
@@ -748,12 +747,6 @@ def test_the_format_needs_the_number_of_partitions_and_sparks_own_id_of_the_micr
 def test_options_for_exactly_once_alone_are_rejected(name):
     message = rejection(**{name: "1000"})
     assert message.startswith(f"{name} has an effect only with delivery.guarantee=exactly-once")
-
-
-def test_a_warm_up_has_no_options_for_exactly_once():
-    options = {**EXACTLY_ONCE, "Transactional.Id.Prefix": "a", "kafka.linger.ms": "1"}
-    left = drop_exactly_once(options)
-    assert left == {**SERVERS, "topic": "t", "kafka.linger.ms": "1"}
 
 
 def test_no_wait_of_a_transaction_is_longer_than_the_transaction():
