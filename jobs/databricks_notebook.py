@@ -20,7 +20,7 @@
 
 # COMMAND ----------
 
-# MAGIC %pip install /Volumes/main/default/libraries/spark_kafka_sink-0.3.0-py3-none-any.whl
+# MAGIC %pip install /Volumes/main/default/libraries/spark_kafka_sink-0.4.0-py3-none-any.whl
 
 # COMMAND ----------
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.spark.patch import patch_pyspark, unpatch_pyspark
     from spark_kafka_sink.spark.warm_up import WarmUpResult, warm_up
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "AuthenticationFailed",

@@ -42,6 +42,8 @@ def test_what_a_function_of_python_raised_is_its_last_line():
     text = f"[STREAM_FAILED] Reason: {raised}KeyError: 'a'\n\nDuring that, another:\n\n{raised}"
     assert sink_error(f"{text}x.Error: job aborted\n\tat y\n") == "x.Error: job aborted"
     assert sink_error(text) == "KeyError: 'a'"
+    java = "py4j.protocol.Py4JJavaError: An error occurred while calling o8.x.\n: a.B: lost\n"
+    assert sink_error(f"{text}{java}") == "a.B: lost"
     assert sink_error(raised) == raised.partition("\n")[0]
     assert sink_error(f"lost\n{text}") == "lost"
 
