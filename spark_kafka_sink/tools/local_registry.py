@@ -83,10 +83,11 @@ class LocalRegistry(LocalServer):
     def _address(self, pid: int, deadline: Deadline) -> str:
         """Wait until the log says where it listens, and return that address."""
         while True:
+            has_ended = not is_running(pid)  # first: what it wrote at its end is then in the log
             log = self._log.read_text(errors="replace")
             if listening := _LISTENING.search(log):
                 return listening.group(1)
-            if not is_running(pid):
+            if has_ended:
                 raise LocalServerError(
                     f"the registry exited during startup; see {self._log}\n{log[-1500:]}"
                 )

@@ -8,6 +8,7 @@ import signal
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from sink_command import sink_command
+from waiting import wait_until
 
 from spark_kafka_sink.errors import LocalServerError
 from spark_kafka_sink.tools import local_registry
@@ -72,6 +73,12 @@ def test_one_that_exits_during_startup_is_reported_with_its_log(tmp_path, monkey
     program = tmp_path / "program"
     program.mkdir()
     monkeypatch.setattr(local_registry, "fetch_archive", lambda *_, **__: program)
+
+    def ends_when_asked(pid):
+        wait_until(lambda: not is_running(pid))
+        return False
+
+    monkeypatch.setattr(local_registry, "is_running", ends_when_asked)
     registry = LocalRegistry(folder=tmp_path / "logs")
     message = r"(?s)exited during startup; see .*registry\.log.*quarkus-run\.jar"
     with pytest.raises(LocalServerError, match=message), registry:
