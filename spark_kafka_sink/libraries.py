@@ -35,7 +35,7 @@ _EXTRAS = {
     "matplotlib": "report",
 }
 #: where the extra would install more: on a cluster, another PySpark
-_REQUIREMENTS = {"pandas": "'pandas>=2.2,<3'"}
+REQUIREMENTS = {"pandas": "'pandas>=2.2,<3'"}
 
 #: extras that only the process of a command needs
 _OF_COMMANDS = ("jobs", "report")
@@ -105,7 +105,7 @@ def _explained(error: Exception, package: str, extra: str) -> KafkaSinkError:
     folders = _folders(package)
     is_missing = isinstance(error, ImportError) and not folders
     if is_missing or (missing is not None and extra and not _other_build(folders)):
-        wanted = f"'spark-kafka-sink[{extra}]'" if extra else _REQUIREMENTS.get(package, name)
+        wanted = f"'spark-kafka-sink[{extra}]'" if extra else REQUIREMENTS.get(package, name)
         where = "" if extra in _OF_COMMANDS else f" {_EVERYWHERE}"
         return LibraryUnavailable(
             f"the package {name} is not installed for {sys.executable} ({text}): run "

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.libraries import REQUIREMENTS
 from spark_kafka_sink.threads import call_all
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import (
@@ -168,7 +169,9 @@ def spark_packages(context: CheckContext) -> list[Finding]:
     if has_data_sources():
         return findings
     if find_spec("pandas") is None:
-        missing = failed(f"{NO_FORMAT}, which needs pandas", "pip install 'pandas>=2.2,<3'")
+        missing = failed(
+            f"{NO_FORMAT}, which needs pandas", f"pip install {REQUIREMENTS['pandas']}"
+        )
         return [*findings, missing]
     return [*findings, passed(NO_FORMAT)]
 
