@@ -192,6 +192,8 @@ SAME_AS_DEFAULT: Mapping[str, tuple[str, ...]] = {
     ),
     "partitioner.ignore.keys": ("false",),
     "sasl.oauthbearer.header.urlencode": ("false",),
+    "sasl.oauthbearer.jwt.retriever.class": (f"{logins.KAFKAS_OAUTH}.DefaultJwtRetriever".lower(),),
+    "sasl.oauthbearer.jwt.validator.class": (f"{logins.KAFKAS_OAUTH}.DefaultJwtValidator".lower(),),
     "security.providers": ("",),
     "ssl.cipher.suites": ("",),
     "transaction.two.phase.commit.enable": ("false",),
@@ -281,6 +283,10 @@ _SECRETS = frozenset(
     }
 )
 
+# Java has no such settings. Around its own passwords, it removes white space, too (ConfigDef).
+_VERBATIM = frozenset({"sasl.oauthbearer.client.secret", "sasl.password"})
+_BLANKS = "".join(map(chr, range(ord(" ") + 1)))  # Java's String.trim
+
 
 def is_secret(name: str) -> bool:
     """Whether a setting, named without ``kafka.`` and in lower case, holds a secret."""
@@ -294,8 +300,10 @@ def redact_unless_public(name: str, value: str) -> str:
 
 
 def read_setting(name: str, text: str) -> str:
-    """The value of a setting: ``text`` without the white space around it, unless it is a secret."""
-    return read_secret(text) if is_secret(name) else redact_unless_public(name, text.strip())
+    """The value of a setting: ``text`` without the white space around it, as in Java."""
+    if name in _VERBATIM:
+        return read_secret(text)
+    return redact_unless_public(name, text.strip(_BLANKS if is_secret(name) else None))
 
 
 def translate(

@@ -264,10 +264,11 @@ def fetches_tokens(settings: Mapping[str, str]) -> bool:
 # it, and of Strimzi's.
 
 _HANDLER = "sasl.login.callback.handler.class"
-_KAFKAS = "org.apache.kafka.common.security.oauthbearer"
+#: the package of its classes
+KAFKAS_OAUTH = "org.apache.kafka.common.security.oauthbearer"
 _HANDLERS = (
-    f"{_KAFKAS}.OAuthBearerLoginCallbackHandler",
-    f"{_KAFKAS}.secured.OAuthBearerLoginCallbackHandler",  # before Kafka 4.0
+    f"{KAFKAS_OAUTH}.OAuthBearerLoginCallbackHandler",
+    f"{KAFKAS_OAUTH}.secured.OAuthBearerLoginCallbackHandler",  # before Kafka 4.0
     "io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler",
 )
 _STRIMZIS = _HANDLERS[-1]

@@ -87,6 +87,7 @@ _OPTIONS_TO_MEAN = frozenset(_NAMES.values()) - {
 
 _SERVERS = table.BOOTSTRAP_SERVERS.name
 _FROM_DRIVER = f"{table.SEND_FROM.name}=driver"
+_BATCH_SIZE = "batch.size"
 _PLACEHOLDER = "placeholder:9092"  # lets the other options be checked
 #: the sink's own options with the prefix of the client's settings, without it
 _CLIENT_OPTIONS = frozenset(name.removeprefix(PREFIX) for name in _NAMES if name.startswith(PREFIX))
@@ -380,7 +381,7 @@ def _unknown_options(typed: Mapping[str, str], notices: Notices) -> list[Invalid
             what = REJECTED_OPTIONS[lower]
         elif (meant := _meant(lower, has_format=has_format)) is not None and not (
             # Frameworks put the same option there under a name of their own.
-            meant.lower() in typed and not lower.startswith(PREFIX)
+            meant.lower() in typed and lower.removeprefix(PREFIX) in (lower, meant.lower())
         ):
             what = f"it is no option of this sink; did you mean {meant}?"
         else:
@@ -508,8 +509,14 @@ def _producer_options(
                 f"{MAX_REQUEST_SIZE}={largest}; {largest} applies to both"
             )
         buffer_memory_bytes = largest
+    client = producer_settings(translated, buffer_memory_bytes)
+    if _BATCH_SIZE in settings and client[_BATCH_SIZE] != translated[_BATCH_SIZE]:
+        notices.warn(
+            f"{PREFIX}{_BATCH_SIZE}={translated[_BATCH_SIZE]} is more than a sixteenth of "
+            f"{table.BUFFER_MEMORY.name}={buffer_memory_bytes}; {client[_BATCH_SIZE]} applies"
+        )
     return ProducerOptions(
-        client=producer_settings(translated, buffer_memory_bytes),
+        client=client,
         buffer_memory_bytes=buffer_memory_bytes,
         budget=budget,
         lifetime=MetadataLifetime(

@@ -67,8 +67,10 @@ def trust_store(settings: Mapping[str, str], _notices: Notices) -> dict[str, str
         if java_trust_store(settings):
             return {}
     if "ssl.truststore.password" in settings:
+        of_what = "no trust store is named" if location is None else "a PEM trust store has none"
         raise InvalidOption(
-            "kafka.ssl.truststore.password: a PEM trust store has no password; remove it"
+            f"kafka.ssl.truststore.password: {of_what}; remove it",
+            option="kafka.ssl.truststore.password",
         )
     return {} if location is None else {"ssl.ca.location": location}
 
@@ -89,10 +91,17 @@ def java_trust_store(settings: Mapping[str, str]) -> dict[str, str]:
 def key_store(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
     """Settings for a PEM or PKCS12 key store; of type JKS, see ``java_key_store``.
 
-    Raises InvalidOption for other types, which says how to convert the store.
+    Raises InvalidOption for other types, which says how to convert the store, and for the password
+    of no store.
     """
     location = settings.get(_KEY_STORE)
     if location is None:
+        if "ssl.keystore.password" in settings:
+            raise InvalidOption(
+                f"kafka.ssl.keystore.password: no key store is named; set kafka.{_KEY_STORE}, or "
+                "remove it (that of a key in PEM is kafka.ssl.key.password)",
+                option="kafka.ssl.keystore.password",
+            )
         return {}
     kind = _store_type(settings, "keystore")
     if kind == "PEM":  # Java's PEM key store is one file with the key and its certificates

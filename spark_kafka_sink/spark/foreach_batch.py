@@ -73,7 +73,7 @@ def foreach_batch(
     BrokerUnavailable, AuthenticationFailed or TopicUnavailable before any row moves; errors of
     tasks arrive in Spark's exceptions, as with the format.
 
-    After every micro-batch, also one that failed, its report is logged (logger
+    After every micro-batch whose writing began, also if it failed, its report is logged (logger
     ``spark_kafka_sink``, level INFO) and given to ``on_report``, in the process that runs the
     function: yours, or under Spark Connect a Python worker of the server. If ``on_report`` raises,
     the query fails, although the micro-batch is in Kafka, and a restarted at-least-once query sends

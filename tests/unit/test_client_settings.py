@@ -141,10 +141,21 @@ PASSWORDS = [
 @pytest.mark.parametrize(("value", "expected"), PASSWORDS)
 @pytest.mark.parametrize(
     "name",
-    ["sasl.password", "ssl.key.password", "ssl.keystore.password", "sasl.oauthbearer.client.secret",
-     "sasl.oauthbearer.assertion.private.key.passphrase"],
-)  # fmt: skip
+    ["sasl.password", "sasl.oauthbearer.client.secret"],
+)
 def test_a_password_is_taken_as_it_is_but_for_a_final_line_break(name, value, expected):
+    assert beyond_defaults({**TLS, name: value}) == {**TLS, name: expected}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(" pass ", "pass"), ("pass\n", "pass"), ("\tp\xa0", "p\xa0"), ("\u2003p", "\u2003p")],
+)
+@pytest.mark.parametrize(
+    "name", ["ssl.key.password", "sasl.oauthbearer.assertion.private.key.passphrase"]
+)
+def test_white_space_around_javas_passwords_is_removed_as_in_java(name, value, expected):
+    """The values are those that ConfigDef.parseType returned."""
     assert beyond_defaults({**TLS, name: value}) == {**TLS, name: expected}
 
 

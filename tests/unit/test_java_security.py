@@ -255,6 +255,25 @@ def test_a_key_store_of_another_type_is_rejected_with_the_command_that_converts_
     assert "kafka.ssl.keystore.type=PKCS12" in message
 
 
+@pytest.mark.parametrize(
+    ("store", "problem"),
+    [
+        ("keystore", "no key store is named; set kafka.ssl.keystore.location, or remove it"),
+        ("truststore", "no trust store is named; remove it"),
+    ],
+)
+def test_the_password_of_no_store_is_rejected(store, problem):
+    """As in Java (DefaultSslEngineFactory)."""
+    message = rejection({**TLS, f"ssl.{store}.password": "hunter2"})
+    assert message.startswith(f"kafka.ssl.{store}.password: {problem}")
+
+
+def test_a_pem_trust_store_has_no_password():
+    store = {"ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM"}
+    message = rejection({**TLS, **store, "ssl.truststore.password": "hunter2"})
+    assert message == "kafka.ssl.truststore.password: a PEM trust store has none; remove it"
+
+
 @pytest.mark.parametrize("name", ["client.p12", "CLIENT.PFX"])
 def test_a_key_store_without_a_type_is_pkcs12_if_its_name_says_so(name):
     """Java's default is JKS, but its reader of JKS also reads PKCS12."""

@@ -281,9 +281,17 @@ def test_a_misspelt_option_is_rejected_with_the_right_name(name, meant):
     assert message == f"{name}: it is no option of this sink; did you mean {meant}?"
 
 
-def test_what_looks_like_a_slip_is_ignored_beside_the_right_option():
-    warning = parse({"kafka.bootstrap.servers": "a:1", "bootstrap_servers": "a:1"}).warnings[0]
-    assert "bootstrap_servers (not an option of this sink)" in warning
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("bootstrap_servers", "not an option of this sink"),
+        ("kafka.topic", "Kafka's producer has no such setting"),
+    ],
+)
+def test_what_looks_like_a_slip_is_ignored_beside_the_right_option(name, owner):
+    options = {"kafka.bootstrap.servers": "a:1", "topic": "a"}
+    (warning,) = parse({**options, name: "b"}).warnings
+    assert warning.endswith(f"{name} ({owner})")
 
 
 def test_settings_of_serializers_are_meant_for_this_sink_only_with_a_format():
@@ -450,6 +458,18 @@ def test_javas_wider_ranges_are_accepted_at_the_nearest_value(name, value, appli
     assert options.values.by_name[name] == applies
     is_limit = int(value) >= 2**31 - 1
     assert bool(options.warnings) is (int(value) != applies and not is_limit)
+
+
+def test_a_batch_size_that_the_buffer_lowers_is_warned_of():
+    options = parsed(**{"kafka.buffer.memory": "33554432", "kafka.batch.size": "2097153"})
+    assert options.producer.client["batch.size"] == "2097152"
+    (warning,) = options.warnings
+    assert warning == (
+        "kafka.batch.size=2097153 is more than a sixteenth of kafka.buffer.memory=33554432; "
+        "2097152 applies"
+    )
+    assert parsed(**{"kafka.batch.size": "2097152"}).warnings == ()
+    assert parsed(**{"kafka.buffer.memory": "1048576"}).warnings == ()
 
 
 @pytest.mark.parametrize("text", ["", "abc", "1.5", "10s", "1e3"])
