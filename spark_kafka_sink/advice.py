@@ -652,8 +652,8 @@ class Advice(Enum):
     COORDINATOR_IS_LATE = (
         "Exactly-once: the coordinator of transactions or groups does not answer",
         "Check that the brokers are reachable, and that the coordinators of transactions and "
-        "groups have enough replicas in sync, or raise the option that the message names; Spark's "
-        "next attempt reads from the ledger what was committed",
+        "groups have enough replicas in sync, or raise the option that the message names; the next "
+        "attempt, or the restarted query, reads from the ledger what was committed",
         "`DeadlineExceeded`, `until the time-out`",
     )
 

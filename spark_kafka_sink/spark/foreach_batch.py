@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from threading import current_thread, main_thread
+from threading import Lock, current_thread, main_thread
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -102,7 +103,7 @@ def foreach_batch(
             query_id = _query_id(batch.sparkSession)
             is_batch = _is_batch(parsed, query_id)
             run = _run(batch.sparkSession, parsed)
-            is_first_of_run = is_batch or sequence.begin(run, batch_id)
+            sequence.begin(run, None if is_batch else batch_id)
             batch = _with_known_types(batch, parsed)
             _check_tasks(batch, parsed)
             if is_first:
@@ -116,7 +117,6 @@ def foreach_batch(
             named = _add_prefix(
                 _identified(parsed, batch_id, query_id), query_id, is_batch=is_batch
             )
-            _check_first_call(named, run, batch_id)
         except KafkaSinkError as error:
             raise error.with_traceback(None) from headline(error)
         batch = _select_used(
@@ -125,11 +125,11 @@ def foreach_batch(
         make = DriverSend if parsed.is_sent_from_driver else _Tasks
         writer = make(batch, named, serializer, query_id)
         try:
-            writer.run(may_be_committed=is_first_of_run)
-            if batch_id is not None:
-                _write_marker(writer.options, batch_id, writer.partitions, batch.sparkSession)
-                sequence.complete(run, batch_id)
-                _remember_call(named, run, batch_id)
+            with _only_call(named, run, batch_id):
+                writer.run()
+                if batch_id is not None:
+                    _write_marker(writer.options, batch_id, writer.partitions, batch.sparkSession)
+                    sequence.complete(run, batch_id)
         except Exception as error:
             reports.publish_failed(replace(writer.report, batch_id=batch_id), named)
             if isinstance(error, KafkaSinkError):
@@ -205,17 +205,11 @@ class MicroBatches:
     #: the last one that is complete, by the run of its query: queries may share the function
     latest: dict[str | None, int] = field(default_factory=dict)
 
-    def begin(self, run: str | None, batch_id: int | None) -> bool:
-        """Whether it is the first one of the query's ``run``.
-
-        Raises LedgerLost if one before was not complete.
-        """
+    def begin(self, run: str | None, batch_id: int | None) -> None:
+        """Raise LedgerLost if one before it was not complete; a batch has no id here."""
         if batch_id is None or self.settings is None:
-            return False
-        if run not in self.latest:
-            self.latest[run] = batch_id - 1
-            return True
-        latest = self.latest[run]
+            return
+        latest = self.latest.setdefault(run, batch_id - 1)
         if latest < batch_id - 1 and batch_id != self.settings.first_batch:
             raise LedgerLost(
                 f"micro-batch {batch_id}: the function of foreach_batch was not called for "
@@ -225,15 +219,15 @@ class MicroBatches:
                 f"After that, the query goes on with exactly.once.first.batch={batch_id}, if no "
                 "rows of the micro-batches before are missing"
             )
-        return False
 
     def complete(self, run: str | None, batch_id: int) -> None:
         self.latest[run] = batch_id
 
 
-# The micro-batch that was written last, with the run of its query, to each ledger of the driver.
-# Of the process, because two functions may have the same ledger.
-_written: dict[tuple[str, ...], tuple[str | None, int]] = {}
+# The micro-batch that was written last, or is being written, with the run of its query, to each
+# ledger of the driver. Of the process, because two functions may have the same ledger.
+_calls: dict[tuple[str, ...], tuple[str | None, int | None]] = {}
+_calls_lock = Lock()
 
 
 def _driver_ledger(options: SinkOptions) -> tuple[str, ...] | None:
@@ -241,28 +235,36 @@ def _driver_ledger(options: SinkOptions) -> tuple[str, ...] | None:
     settings = options.exactly_once
     if settings is None or settings.is_batch or not options.is_sent_from_driver:
         return None
-    return options.producer.client["bootstrap.servers"], str(settings.prefix), settings.ledger_topic
+    servers = sorted(options.producer.client["bootstrap.servers"].split(","))
+    return *servers, str(settings.prefix), settings.ledger_topic
 
 
-def _check_first_call(options: SinkOptions, run: str | None, batch_id: int | None) -> None:
-    """Raise ReplayDiffers if an earlier call has written the micro-batch in the query's same run.
+@contextmanager
+def _only_call(options: SinkOptions, run: str | None, batch_id: int | None) -> Iterator[None]:
+    """Raise ReplayDiffers if another call has written the micro-batch in the query's same run.
 
-    This one would send nothing, and nobody would notice: the driver does not compare rows.
+    Or if it is writing it in another thread. This one would send nothing, and nobody would notice:
+    the driver does not compare rows. A call that fails may be repeated.
     """
     ledger = _driver_ledger(options)
-    if ledger is not None and _written.get(ledger) == (run, batch_id):
-        _, prefix, _ = ledger
-        raise ReplayDiffers(
-            f"micro-batch {batch_id}: an earlier call of foreach_batch's function has written it "
-            f"with transactional.id.prefix={prefix}. Give each call in one micro-batch a function "
-            "with a transactional.id.prefix of its own, or pass all rows in one call (union)"
-        )
-
-
-def _remember_call(options: SinkOptions, run: str | None, batch_id: int) -> None:
-    ledger = _driver_ledger(options)
-    if ledger is not None:
-        _written[ledger] = run, batch_id
+    if ledger is None:
+        yield
+        return
+    with _calls_lock:
+        if _calls.get(ledger) == (run, batch_id):
+            raise ReplayDiffers(
+                f"micro-batch {batch_id}: another call of foreach_batch's function has written it, "
+                f"or writes it, with transactional.id.prefix={ledger[-2]}. Give each call in one "
+                "micro-batch a function with a transactional.id.prefix of its own, or pass all "
+                "rows in one call (union)"
+            )
+        _calls[ledger] = run, batch_id
+    try:
+        yield
+    except BaseException:
+        with _calls_lock:
+            del _calls[ledger]
+        raise
 
 
 @dataclass(frozen=True)
@@ -318,9 +320,8 @@ class _Tasks:
         #: how many there were
         self.partitions = 0
 
-    def run(self, *, may_be_committed: bool) -> None:
+    def run(self) -> None:
         """Raises Spark's error if a task fails, InterruptedError if the query is stopped."""
-        del may_be_committed  # each task reads the ledger
         # Our own tasks pickled these; the format's commit messages are pickled too.
         reports = [pickle.loads(row.report) for row in _collect(self._frame)]  # noqa: S301
         self.partitions = len(reports)

@@ -66,15 +66,16 @@ class DriverSend:
         self._writer = RowWriter(options, serializer, origin)
         self._rows = _RowQueue()
         self._is_complete = False
+        self._may_be_committed = options.exactly_once is not None and options.exactly_once.is_batch
 
     @property
     def report(self) -> DeliveryReport:
         return replace(self._writer.report, failed_tasks=int(not self._is_complete))
 
-    def run(self, *, may_be_committed: bool) -> None:
+    def run(self) -> None:
         """Send all rows of the frame, and wait until the brokers have acknowledged them.
 
-        ``may_be_committed``: Spark computes nothing before the ledger says that it is necessary.
+        Of a batch with exactly-once, Spark computes nothing before the ledger says that it must.
         Raises MicroBatchTooLarge, InterruptedError if the query is stopped, Spark's error if a row
         cannot be computed, and what ``RowWriter.write`` raises.
         """
@@ -82,7 +83,7 @@ class DriverSend:
         sending = start_call(self._writer.write, "sender", self._rows)
         sending.add_done_callback(lambda _: self._rows.are_needed.set())
         try:
-            while may_be_committed and not self._rows.are_needed.wait(_LOOK_SECONDS):
+            while self._may_be_committed and not self._rows.are_needed.wait(_LOOK_SECONDS):
                 _raise_if_stopped(spark)
             if not sending.done():
                 self._read_until_sent(sending)

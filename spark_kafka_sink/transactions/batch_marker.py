@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
@@ -17,6 +18,7 @@ from spark_kafka_sink.transactions.ledger import (
     read_commit_entry,
 )
 from spark_kafka_sink.transactions.offset_calls import (
+    CLIENTS_AT_ONCE,
     BrokerWait,
     borrow_offset,
     never,
@@ -64,7 +66,10 @@ def write(
             offset.write(BatchMarker(batch_id, tasks).to_offset(), wait)
             return
         most = max(tasks, expected)
-        committed = _committed_rows(options, settings, prefix, batch_id, most, wait)
+        committed: dict[int, int] = {}
+        for part in (range(most)[i : i + CLIENTS_AT_ONCE] for i in range(0, most, CLIENTS_AT_ONCE)):
+            committed |= _committed_rows(options, settings, prefix, batch_id, part, wait)
+            wait = replace(wait, deadline=Deadline(seconds))  # for each step, as in a claim
         rows = sum(committed.values())
         if rows and not tasks:
             raise ReplayDiffers(
@@ -101,11 +106,11 @@ def _committed_rows(
     settings: ExactlyOnceOptions,
     prefix: str,
     batch_id: int,
-    partitions: int,
+    partitions: Iterable[int],
     wait: BrokerWait,
 ) -> dict[int, int]:
-    """How many rows of a micro-batch each of its partitions has committed."""
-    groups = {commit_entry_group(prefix, partition): partition for partition in range(partitions)}
+    """How many rows of a micro-batch each of these partitions has committed."""
+    groups = {commit_entry_group(prefix, partition): partition for partition in partitions}
     offsets = read_offsets(options.producer.client, settings.ledger_topic, list(groups), wait)
     entries = {groups[group]: read_commit_entry(at, group) for group, at in offsets.items()}
     return {

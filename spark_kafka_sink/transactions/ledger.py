@@ -404,10 +404,13 @@ class Ledger:
             )
         if decision is Decision.FAIL_CHANGED:
             return self._changed_error(task, known)
+        remedy = f"exactly.once.first.batch={task.batch_id}"
+        if marker is not None and marker.batch_id == task.batch_id:
+            remedy = new_ledger  # this one has the micro-batch as complete
         return LedgerLost(
             f"{task}: {known}. {self.lack(task).value}. Then find out "
-            f"whether records of micro-batch {task.batch_id} are in the topics; if not, or if you "
-            f"accept duplicates, set exactly.once.first.batch={task.batch_id}"
+            f"whether records of {kind} {task.batch_id} are in the topics; if not, or if you "
+            f"accept duplicates, set {remedy}"
         )
 
     def _changed_error(self, task: Task, known: str) -> PartitionsChanged:
@@ -498,7 +501,24 @@ def claimed_layout(
 
 
 def check_replay(task: Task, entry: CommitEntry, rows: int, fingerprint: str) -> None:
-    """Raise ReplayDiffers unless the rows match the commit entry."""
+    """Raise ReplayDiffers unless the rows match the commit entry.
+
+    What the driver has committed is a whole micro-batch, and its rows may be others now. But if
+    there are more, the checkpoint may have been restored, and some are in no micro-batch any more.
+    """
+    again = (
+        "to write all rows again, so that some are there twice, set a new transactional.id.prefix "
+        f"and exactly.once.first.batch={task.batch_id}"
+    )
+    if entry.partitions == FROM_DRIVER:
+        if rows > entry.rows:
+            raise ReplayDiffers(
+                f"{task}: its number of rows was {entry.rows} when it was committed, and is {rows} "
+                "now. If the checkpoint is older than the topics, restore the newer one. If it is "
+                "new (deleted or moved), if the last files in it were deleted, or if the query "
+                f"yields other rows each time: {again}"
+            )
+        return
     if (entry.rows, entry.fingerprint) == (rows, fingerprint):
         return
     what = f"{entry.rows} rows, not {rows}" if rows != entry.rows else f"{rows} different rows"
@@ -509,9 +529,7 @@ def check_replay(task: Task, entry: CommitEntry, rows: int, fingerprint: str) ->
         "repartition whose key alone decides where a row goes. Keep timestamp.column as it was; "
         "before 0.4, a column timestamp was always written. Another sink of the same query, or a "
         "second call of foreach_batch's function in one micro-batch, needs its own "
-        "transactional.id.prefix. If the checkpoint is new (deleted or moved), or to write all "
-        "rows again, so that some are there twice, set a new transactional.id.prefix and "
-        f"exactly.once.first.batch={task.batch_id}"
+        f"transactional.id.prefix. If the checkpoint is new (deleted or moved), or {again}"
     )
 
 

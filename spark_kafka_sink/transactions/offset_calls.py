@@ -259,13 +259,12 @@ def _most_idle() -> int:
 def read_offsets(
     settings: ClientSettings, topic: str, groups: Sequence[str], wait: BrokerWait
 ) -> dict[str, CommittedOffset | None]:
-    """The stable offsets of many groups; raises what ``GroupOffset.read`` raises."""
-    committed: dict[str, CommittedOffset | None] = {}
-    for first in range(0, len(groups), CLIENTS_AT_ONCE):
-        with ExitStack() as stack:
-            offsets = [
-                stack.enter_context(closing(GroupOffset(settings, topic, group)))
-                for group in groups[first : first + CLIENTS_AT_ONCE]
-            ]
-            committed.update((offset.group, offset.read(wait)) for offset in offsets)
-    return committed
+    """The stable offsets of groups; raises what ``GroupOffset.read`` raises.
+
+    At most ``CLIENTS_AT_ONCE`` of them, because each needs a client.
+    """
+    with ExitStack() as stack:
+        offsets = [
+            stack.enter_context(closing(GroupOffset(settings, topic, group))) for group in groups
+        ]
+        return {offset.group: offset.read(wait) for offset in offsets}

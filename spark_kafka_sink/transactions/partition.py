@@ -54,7 +54,7 @@ def exactly_once(
     release_freed_memory()  # of the previous task, as for a borrowed producer
     transaction, committed = _begin(options, settings, prefix, task, is_woken)
     sender = PartitionTransaction(transaction, prefix, settings.ledger_topic, task, committed)
-    if not sender.needs_rows:
+    if committed is not None and committed.partitions == FROM_DRIVER:
         # A batch may have another one's id by mistake, and a checkpoint may have been restored.
         _log.warning("%s of %s was committed before: none of its rows are sent", task, prefix)
     try:
@@ -162,9 +162,8 @@ class PartitionTransaction:
         self._task = task
         self._committed = committed
         self._fingerprint = Fingerprint()
-        #: What the driver has committed is the whole micro-batch, whatever its rows are now. What a
-        #: task of version 0.3 has may be less: to it, the driver's layout has one partition.
-        self.needs_rows = committed is None or committed.partitions != FROM_DRIVER
+        #: In a stream, rows are read even if none is sent: Spark's state and watermark need it.
+        self.needs_rows = committed is None or not task.is_batch
         self.report = DeliveryReport(producers_created=1)
 
     def prefetch(self, topics: Iterable[str]) -> None:
@@ -184,8 +183,8 @@ class PartitionTransaction:
     def close(self, timeout_seconds: float) -> None:
         """Commit the task: its records and its ledger entry.
 
-        Raises ReplayDiffers if other records were committed before, and what
-        ``Transaction.commit`` raises.
+        Raises ReplayDiffers if other records were committed before, or by the driver fewer of
+        them, and what ``Transaction.commit`` raises.
         """
         rows, fingerprint = self._fingerprint.records, self._fingerprint.text()
         if self._committed is not None:

@@ -208,7 +208,7 @@ class Transaction:
 
     def _failed(self, reason: str, code: str) -> TransactionFailed:
         return TransactionFailed(
-            f"{reason}. Spark's next attempt sends the whole partition again", code=code
+            f"{reason}. The next attempt, or the restarted query, sends all rows again", code=code
         )
 
     def _fenced(self) -> KafkaSinkError:

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -22,6 +23,18 @@ from spark_kafka_sink.spark import from_driver, private_api, task
 from spark_kafka_sink.spark.from_driver import DriverSend
 
 MIB = 1024 * 1024
+ONCE = {
+    "send_from": "driver",
+    "delivery_guarantee": "exactly-once",
+    "transactional_id_prefix": "p",
+    "kafka_enable_idempotence": "true",
+}
+
+
+def of_batch(options):
+    """Options of a batch, which may have been committed."""
+    once = options(**ONCE)
+    return replace(once, exactly_once=replace(once.exactly_once, is_batch=True))
 
 
 class Frame:
@@ -77,7 +90,7 @@ class Spark:
             monkeypatch.setattr(private_api, name, answer)
         self._monkeypatch = monkeypatch
 
-    def send(self, options, *script, may_be_committed=False):
+    def send(self, options, *script):
         """The outcome of a micro-batch: its report and its error, and the rows that were passed."""
         rows = Rows(*script)
         self._monkeypatch.setattr(private_api, "FrameRows", rows)
@@ -86,7 +99,7 @@ class Spark:
             None,
         )
         try:
-            sending.run(may_be_committed=may_be_committed)
+            sending.run()
         except Exception as raised:  # noqa: BLE001 - the test looks at it
             error = raised
         return sending.report, error, rows
@@ -158,16 +171,10 @@ def test_a_query_that_is_stopped_ends_the_sender_that_cannot_begin(
     spark, options, cluster, request_kind
 ):
     """It would fence the next run of the query, if the brokers answered it late."""
-    once = options(
-        send_from="driver",
-        delivery_guarantee="exactly-once",
-        transactional_id_prefix="p",
-        kafka_enable_idempotence="true",
-    )
     cluster.delay_answers(1, request_kind, 20, 30_000)
     threading.Timer(3, lambda: setattr(spark, "is_interrupted", True)).start()
     started = time.monotonic()
-    _, error, _ = spark.send(once, batch(1), may_be_committed=True)
+    _, error, _ = spark.send(options(**ONCE), batch(1))
     assert isinstance(error, InterruptedError)
     wait_until(lambda: "sender" not in {thread.name for thread in threading.enumerate()}, 10)
     assert time.monotonic() - started < 20
@@ -220,7 +227,7 @@ def test_without_a_need_for_rows_spark_computes_none(spark, options, monkeypatch
         yield SimpleNamespace(needs_rows=False, report=DeliveryReport(), wakeup=None)
 
     monkeypatch.setattr(task, "_sender", committed)
-    report, error, rows = spark.send(options(), batch(1), may_be_committed=True)
+    report, error, rows = spark.send(of_batch(options), batch(1))
     assert (error, rows.passed, report.total_sent, report.failed_tasks) == (None, 0, 0, 0)
 
 
@@ -236,7 +243,7 @@ def test_a_sender_that_begins_slowly_can_be_stopped(spark, options, monkeypatch)
     monkeypatch.setattr(task, "_sender", hanging)
     monkeypatch.setattr(from_driver, "_ABORT_SECONDS", 0.1)
     spark.is_interrupted = True
-    _, error, rows = spark.send(options(), batch(1), may_be_committed=True)
+    _, error, rows = spark.send(of_batch(options), batch(1))
     may_begin.set()
     assert isinstance(error, InterruptedError)
     assert rows.passed == 0

@@ -9,10 +9,17 @@ from mock_cluster import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH, MockClus
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import DeadlineExceeded, TransactionFailed
+from spark_kafka_sink.errors import DeadlineExceeded, ReplayDiffers, TransactionFailed
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
-from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset, read_offsets
+from spark_kafka_sink.transactions import batch_marker
+from spark_kafka_sink.transactions.ledger import BatchMarker, CommitEntry, read_batch_marker
+from spark_kafka_sink.transactions.offset_calls import (
+    CLIENTS_AT_ONCE,
+    BrokerWait,
+    GroupOffset,
+    read_offsets,
+)
 
 OFFSET = CommittedOffset(5, '{"naïve": true}')
 COORDINATOR_LOAD_IN_PROGRESS = 14
@@ -149,16 +156,47 @@ def test_a_lost_coordinator_ends_the_wait_at_its_deadline(cluster, offset, call)
 
 
 def test_the_offsets_of_many_groups(settings):
-    groups = [f"p.{number}" for number in range(20)]
-    for number in (3, 18):
+    groups = [f"p.{number}" for number in range(CLIENTS_AT_ONCE)]
+    for number in (3, 15):
         with closing(GroupOffset(settings, "t", groups[number])) as offset:
             offset.write(CommittedOffset(number, "{}"), wait())
     offsets = read_offsets(settings, "t", groups, wait())
     assert list(offsets) == groups
     assert {group: committed.offset for group, committed in offsets.items() if committed} == {
         "p.3": 3,
-        "p.18": 18,
+        "p.15": 15,
     }
+
+
+@pytest.mark.parametrize("committed", [0, 5])
+def test_the_entries_of_an_empty_micro_batch_are_read_in_steps_with_a_time_of_their_own(
+    settings, options, monkeypatch, committed
+):
+    steps = []
+
+    def read_part(client, topic, groups, wait):
+        steps.append((len(groups), wait.deadline))
+        return read_offsets(client, topic, groups, wait)
+
+    monkeypatch.setattr(batch_marker, "read_offsets", read_part)
+    number = CLIENTS_AT_ONCE + 2
+    sink = options(
+        delivery_guarantee="exactly-once",
+        exactly_once_partitions=str(number),
+        transactional_id_prefix="p",
+        kafka_enable_idempotence="true",
+    )
+    if committed:
+        with closing(GroupOffset(settings, "t", f"p.{number - 1}")) as offset:
+            offset.write(CommitEntry(7, number, committed, "f").to_offset(), wait())
+        with pytest.raises(ReplayDiffers, match="an earlier attempt has committed 5"):
+            batch_marker.write(sink, sink.exactly_once, "p", 7, 0)
+    else:
+        batch_marker.write(sink, sink.exactly_once, "p", 7, 0)
+        with closing(GroupOffset(settings, "t", "p.driver")) as offset:
+            assert read_batch_marker(offset.read(wait()), "p.driver") == BatchMarker(7, 0)
+    assert [count for count, _ in steps] == [CLIENTS_AT_ONCE, 2]
+    assert steps[0][1] is not steps[1][1]
 
 
 def test_a_reader_far_from_its_broker_keeps_its_client(settings, cluster, group_clients):

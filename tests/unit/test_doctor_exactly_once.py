@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from fake_brokers import DESCRIBE, FakeBrokers, partition, topic
 
+from spark_kafka_sink.config.producer_options import FROM_DRIVER
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import Operation
 from spark_kafka_sink.tools.doctor import exactly_once
 from spark_kafka_sink.tools.doctor.result import Outcome
+from spark_kafka_sink.transactions.ledger import BatchMarker, CommitEntry
 
 OPTIONS = {
     "kafka.bootstrap.servers": "a:1",
@@ -137,6 +139,38 @@ def test_without_the_option_a_prefix_like_the_querys_is_tried(examine, brokers):
     finding = only(examine(exactly_once.ledger_groups, transactional_id_prefix=None))
     assert brokers.asked_groups[0].startswith("kafka-nb-")
     assert "--group kafka-nb- --resource-pattern-type prefixed" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("marker", "entry", "expected"),
+    [
+        (None, None, "none yet: the query's first micro-batch creates it"),
+        (BatchMarker(57, 2), CommitEntry(57, 2, 9, "f"), "the query has begun micro-batch 57"),
+        (BatchMarker(57, 0), None, "the query has begun micro-batch 57"),
+        (BatchMarker(57, 2), CommitEntry(58, 2, 9, "f"), "the query has begun micro-batch 58"),
+        (
+            BatchMarker(57, FROM_DRIVER),
+            CommitEntry(57, FROM_DRIVER, 9, "f"),
+            "begun micro-batch 57",
+        ),
+        # The next task would fail so.
+        (BatchMarker(57, 2), None, "entry is missing"),
+        (BatchMarker(57, FROM_DRIVER), CommitEntry(7, FROM_DRIVER, 9, "f"), "entry is missing"),
+    ],
+)
+def test_the_ledger_is_read_as_the_next_task_reads_it(
+    examine, monkeypatch, marker, entry, expected
+):
+    offsets = [None if part is None else part.to_offset() for part in (marker, None, entry)]
+
+    def read_offsets(_settings, _topic, groups, _wait):
+        return dict(zip(groups, offsets, strict=True))
+
+    monkeypatch.setattr(exactly_once, "read_offsets", read_offsets)
+    finding = only(examine(exactly_once.ledger))
+    is_lost = expected == "entry is missing"
+    assert finding.outcome is (Outcome.FAILED if is_lost else Outcome.PASSED)
+    assert expected in finding.message
 
 
 # --- the brokers' settings ------------------------------------------------------------------------

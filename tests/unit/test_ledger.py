@@ -267,6 +267,11 @@ def test_every_state_of_a_ledger_that_fails_has_the_causes_that_fit(marker_at, e
     assert [word for word in words if word not in said] == []
     # Nobody who lost the entry of one partition has skipped a micro-batch.
     assert ("entry is missing" in words) == (SKIPPED not in said and decision is LOST)
+    # What the error says to set helps.
+    has_new_prefix = "a new transactional.id.prefix and exactly.once.first.batch=5" in said
+    assert has_new_prefix or "exactly.once.first.batch=5" in said
+    then = Ledger(None, None, None) if has_new_prefix else ledger
+    assert then.decide(Task(5, 0, 2, first_batch=5)) in (SEND, CLAIM)
 
 
 # Of micro-batch 5, after one of the driver.
@@ -508,6 +513,20 @@ def test_a_replay_must_bring_the_same_rows():
         check_replay(Task(5, 0, 2), CommitEntry(5, 2, 3, "f"), 4, "f")
     with pytest.raises(ReplayDiffers, match="has committed 3 different rows"):
         check_replay(Task(5, 0, 2), CommitEntry(5, 2, 3, "f"), 3, "g")
+
+
+def test_a_replay_of_what_the_driver_committed_may_bring_other_rows_but_not_more():
+    task, committed = Task(5, 0, FROM_DRIVER), CommitEntry(5, FROM_DRIVER, 3, "f")
+    for rows in (0, 2, 3):
+        check_replay(task, committed, rows, "g")
+    with pytest.raises(ReplayDiffers) as raised:
+        check_replay(task, committed, 4, "f")
+    said = str(raised.value)
+    assert said.startswith(
+        "micro-batch 5: its number of rows was 3 when it was committed, and is 4 now. "
+    )
+    assert "checkpoint is older than the topics" in said
+    assert "set a new transactional.id.prefix and exactly.once.first.batch=5" in said
 
 
 def test_entries_markers_and_layouts_come_back_from_their_offsets():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +13,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
-from spark_kafka_sink.errors import InvalidOption, LedgerLost
-from spark_kafka_sink.spark import micro_batch
+from spark_kafka_sink.errors import InvalidOption, LedgerLost, ReplayDiffers
+from spark_kafka_sink.spark import foreach_batch, micro_batch
 from spark_kafka_sink.spark.foreach_batch import MicroBatches, _check_tasks, _is_batch
+from spark_kafka_sink.spark.foreach_batch import _only_call as only_call
 
 
 def called(*batch_ids: int, failed: tuple[int, ...] = (), first_batch: int = 0, run: str = "a"):
@@ -66,17 +67,8 @@ def test_two_queries_may_share_the_function():
     sequence.begin("b", 100)
     sequence.complete("b", 100)
     sequence.complete("a", 6)
-    assert not sequence.begin("b", 101)
-    assert not sequence.begin("a", 7)
-
-
-def test_the_first_micro_batch_of_each_run_may_have_been_committed_before():
-    sequence = MicroBatches(ExactlyOnceOptions(2, "p", "t", 0, 60_000))
-    first = []
-    for run, batch_id in [("a", 6), ("a", 7), ("b", 7), ("b", 8), ("a", 8)]:
-        first.append(sequence.begin(run, batch_id))
-        sequence.complete(run, batch_id)
-    assert first == [True, False, True, False, False]
+    sequence.begin("b", 101)
+    sequence.begin("a", 7)
 
 
 MIB = 1024 * 1024
@@ -144,3 +136,53 @@ def test_outside_of_a_stream_only_the_driver_writes_exactly_once():
         _is_batch(from_tasks, None)
     with ThreadPoolExecutor() as pool:  # perhaps of a function for foreachBatch
         assert not pool.submit(_is_batch, from_tasks, None).result()
+
+
+# --- several calls in one micro-batch -------------------------------------------------------------
+
+
+def options_of_ledger(servers="a:1,b:1", prefix="p"):
+    options = {
+        "kafka.bootstrap.servers": servers,
+        "topic": "t",
+        "delivery.guarantee": "exactly-once",
+        "send.from": "driver",
+        "transactional.id.prefix": prefix,
+    }
+    return parse(options)
+
+
+@pytest.fixture(autouse=True)
+def no_calls(monkeypatch):
+    monkeypatch.setattr(foreach_batch, "_calls", {})
+
+
+def test_a_call_beside_another_one_or_after_it_is_rejected():
+    """Also in another thread, and whatever the order of the servers."""
+    for _ in range(2):  # while the first one writes, and afterwards
+        with ExitStack() as stack:
+            if not foreach_batch._calls:
+                stack.enter_context(only_call(options_of_ledger(), "a run", 7))
+            with (
+                pytest.raises(ReplayDiffers, match=r"micro-batch 7: another call .*prefix=p"),
+                only_call(options_of_ledger("b:1,a:1"), "a run", 7),
+            ):
+                pass
+
+
+def test_calls_of_other_ledgers_runs_and_micro_batches_are_accepted():
+    with (
+        only_call(options_of_ledger(), "a run", 7),
+        only_call(options_of_ledger(prefix="q"), "a run", 7),
+    ):
+        pass
+    for run, batch_id in (("a run", 8), ("another run", 8), ("a run", 9)):
+        with only_call(options_of_ledger(), run, batch_id):
+            pass
+
+
+def test_a_call_that_failed_may_be_repeated():
+    with pytest.raises(ValueError, match="once"), only_call(options_of_ledger(), "a run", 7):
+        raise ValueError("once")
+    with only_call(options_of_ledger(), "a run", 7):
+        pass

@@ -87,19 +87,12 @@ def test_a_task_without_a_micro_batch_is_rejected(origin):
 
 
 @pytest.mark.parametrize(
-    ("partitions", "committed_with", "needs_rows"),
-    [
-        (FROM_DRIVER, None, True),
-        (FROM_DRIVER, FROM_DRIVER, False),
-        # A task of version 0.3 was late: it takes the driver's layout for one with one partition.
-        (FROM_DRIVER, 1, True),
-        (2, None, True),
-        (2, 2, True),
-    ],
+    ("is_batch", "is_committed", "needs_rows"),
+    [(False, False, True), (False, True, True), (True, False, True), (True, True, False)],
 )
-def test_rows_are_compared_unless_the_driver_has_committed_them(
-    partitions, committed_with, needs_rows
-):
-    committed = None if committed_with is None else CommitEntry(5, committed_with, 3, "f")
-    sender = PartitionTransaction(None, "orders", "t", Task(5, 0, partitions), committed)
+def test_rows_are_read_unless_a_batch_was_committed(is_batch, is_committed, needs_rows):
+    """A stream's state, and its watermark, are those of the rows that Spark has computed."""
+    committed = CommitEntry(5, FROM_DRIVER, 3, "f") if is_committed else None
+    task = Task(5, 0, FROM_DRIVER, is_batch=is_batch)
+    sender = PartitionTransaction(None, "orders", "t", task, committed)
     assert sender.needs_rows is needs_rows

@@ -37,6 +37,9 @@ from spark_kafka_sink.tools.doctor.topic import (
 )
 from spark_kafka_sink.transactions.ledger import (
     DEFAULT_PREFIX,
+    Decision,
+    Ledger,
+    Task,
     commit_entry_group,
     layout_group,
     marker_group,
@@ -120,28 +123,30 @@ def _forbidden_groups(context: CheckContext, settings: ExactlyOnceOptions, group
 
 @exactly_once_only
 def ledger(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
-    """The ledger is valid, as the sink reads it."""
+    """The ledger is valid, as the first task of the next micro-batch reads it."""
     prefix = settings.prefix
     if prefix is None:
         return [not_applicable("without transactional.id.prefix, the query's id names the ledger")]
-    readers = {
-        marker_group(prefix): read_batch_marker,
-        layout_group(prefix): read_layout,
-        commit_entry_group(prefix, 0): read_commit_entry,
-    }
+    groups = marker_group(prefix), layout_group(prefix), commit_entry_group(prefix, 0)
     wait = BrokerWait(context.deadline, "--timeout", f"reading the ledger {prefix}")
     client, topic = context.sink.producer.client, settings.ledger_topic
     try:
-        offsets = read_offsets(client, topic, list(readers), wait)
-        entries = [read(offsets[group], group) for group, read in readers.items()]
+        at = read_offsets(client, topic, groups, wait)
+        marker = read_batch_marker(at[groups[0]], groups[0])
+        layout = read_layout(at[groups[1]], groups[1])
+        entry = read_commit_entry(at[groups[2]], groups[2])
     except DeadlineExceeded as error:
         advice = "Raise --timeout; if a transaction of the query is open, see docs/exactly-once.md"
         return [warned(str(error), advice, prefix)]
     except KafkaSinkError as error:
         return [failed(str(error), "See above for missing rights", prefix)]
-    latest = max((entry.batch_id for entry in entries if entry is not None), default=None)
+    latest = max((at.batch_id for at in (marker, layout, entry) if at is not None), default=None)
     if latest is None:
         return [passed("none yet: the query's first micro-batch creates it", prefix)]
+    if marker is not None:
+        known, task = Ledger(marker, layout, entry), Task(marker.batch_id + 1, 0, marker.partitions)
+        if known.decide(task) is Decision.FAIL_LOST:
+            return [failed(str(known.error(Decision.FAIL_LOST, task, prefix)), "", prefix)]
     return [passed(f"the query has begun micro-batch {latest}", prefix)]
 
 
