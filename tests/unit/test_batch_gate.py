@@ -225,7 +225,7 @@ def test_a_record_that_is_too_large_for_known_limits_fails_without_being_sent(en
     assert sent(engine, bad) == [[0]]
     assert bad.failed == {(0, TOO_LARGE): 1}
     size = 360_072  # value, 11 bytes of the record, 61 of the batch
-    assert bad.too_large == TooLarge(1, size, 300_000, is_batch=False)
+    assert bad.too_large == TooLarge(1, size, "max.message.bytes", 300_000, is_batch=False)
 
 
 @pytest.fixture
