@@ -40,6 +40,7 @@ from spark_kafka_sink.producer import error_messages
 from spark_kafka_sink.producer.batch_gate import BatchGate
 from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
 from spark_kafka_sink.producer.sends import IncompleteSends, Send, TooLarge
+from spark_kafka_sink.producer.topic_limits import NO_LIMITS
 from spark_kafka_sink.producer.topic_metadata import MetadataFetcher, TopicMetadata
 from spark_kafka_sink.producer.topic_queues import TopicQueues
 from spark_kafka_sink.records.columns import RecordColumns
@@ -371,8 +372,9 @@ class Engine:
 
     def _size_limit(self, topic: str, failed: FailedRecords) -> tuple[str, int | None]:
         if not failed.is_by_client:
-            limits = self.topics.limits(topic)
-            return "max.message.bytes", None if limits is None else limits.max_batch_bytes
+            limits = self.topics.limits(topic) or NO_LIMITS
+            most = limits.max_batch_bytes if limits.has_max_batch_bytes else None
+            return "max.message.bytes", most
         if topic == self._dead_letter_topic:  # see ``sending_settings``
             return table.BUFFER_MEMORY.name, self.sends.limit_bytes
         return MAX_REQUEST_SIZE, self._settings.max_request_bytes
