@@ -47,10 +47,10 @@ class Advice(Enum):
         "`MSG_SIZE_TOO_LARGE` with a partition (`TransactionFailed`)",
     )
     DEAD_LETTER_IS_TOO_LARGE = (
-        "A dead letter is larger than the topic for them allows: it is the whole record, with "
-        "headers added",
-        "Raise the max.message.bytes of dead.letter.topic, to some kilobytes more than the largest "
-        "row, and than kafka.max.request.size",
+        "A dead letter is larger than the topic for them, or kafka.buffer.memory, allows: it is "
+        "the whole record, with headers added",
+        "Raise the max.message.bytes of dead.letter.topic, or kafka.buffer.memory if the error "
+        "names it, to some kilobytes more than the largest row, and than kafka.max.request.size",
         "`the dead letter of`, with `MSG_SIZE_TOO_LARGE`",
     )
     DEAD_LETTER_WITHOUT_KEY = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -58,15 +59,17 @@ class IdleClients(Generic[KeyT, ClientT]):
             idle = self._idle.pop(key, None)
         return None if idle is None else idle.client
 
-    def begin_use(self, client: ClientT) -> None:
-        """Read the client's events until ``end_use``, too."""
+    @contextmanager
+    def in_use(self, client: ClientT) -> Iterator[None]:
+        """Read the client's events meanwhile, too."""
         with self._lock:
             self._used.append(client)
             self._poll()
-
-    def end_use(self, client: ClientT) -> None:
-        with self._lock:
-            self._used.remove(client)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._used.remove(client)
 
     def keep(self, key: KeyT, client: ClientT, timeout_seconds: float) -> bool:
         """Keep a client for the next task; False if there is one, and the caller closes it."""

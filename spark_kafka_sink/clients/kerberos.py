@@ -136,7 +136,7 @@ def _ticket_from_keytab(settings: Mapping[str, str]) -> Ticket:
     os.environ[_CACHE_VARIABLE] = f"FILE:{cache}"
     file = shlex.quote(str(cache))
     own_draft = f"{file}.$$"  # librdkafka runs it whenever it likes
-    command = f"{shlex.join(kinit)} {own_draft} {shlex.quote(principal)}"
+    command = f"{_limited(shlex.join(kinit))} {own_draft} {shlex.quote(principal)}"
     command += f" && mv -f {own_draft} {file}"
     return _ticket_of(_owner(settings), _list(str(cache)), principal, command)
 
@@ -181,7 +181,7 @@ def _ticket_from_cache(settings: Mapping[str, str]) -> Ticket:
     # As in Java, whoever fills the cache also replaces a ticket that cannot be renewed.
     command = ""
     if granted is not None and granted[3]:
-        kinit = shlex.quote(settings.get(KINIT) or _KINIT)
+        kinit = _limited(shlex.quote(settings.get(KINIT) or _KINIT))
         cache = _CACHE_NAME.search(text)
         kind, _, path = (cache[1] if cache else "").rpartition(":")
         if kind == "FILE":
@@ -213,6 +213,14 @@ def _life(start: str, end: str) -> float:
         for text in (start, end)
     )
     return ended - begun
+
+
+def _limited(kinit: str) -> str:
+    """``kinit``, for at most as long as ``_run``, where there is a program for that.
+
+    While it runs, librdkafka does nothing else.
+    """
+    return f"timeout {_SECONDS:g} {kinit}" if shutil.which("timeout") else kinit
 
 
 def _list(cache: str) -> str:

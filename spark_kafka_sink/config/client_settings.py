@@ -151,6 +151,8 @@ REJECTED: Mapping[str, str] = {
     "partitioner.class": _PLACEMENT,
     "partitioner": _PLACEMENT,
     "partitioner.ignore.keys": "to spread rows regardless of their keys, make the keys null",
+    "client.dns.lookup": "only use_all_dns_ips is; in kafka.bootstrap.servers, name the brokers by "
+    "their canonical names",
     "config.providers": "pass the values themselves, for instance from dbutils.secrets",
     "interceptor.classes": "it names Java classes; transform the rows in Spark",
     "transactional.id": f"{_TRANSACTIONS}, whose names begin with transactional.id.prefix",
@@ -182,6 +184,7 @@ REJECTED: Mapping[str, str] = {
 
 #: Values of those, in lower case, that mean what the sink does anyway.
 SAME_AS_DEFAULT: Mapping[str, tuple[str, ...]] = {
+    "client.dns.lookup": ("use_all_dns_ips",),
     "config.providers": ("",),
     "interceptor.classes": ("",),
     "partitioner": ("murmur2_random",),

@@ -12,7 +12,7 @@ RESENDING from the first rejection that is to be  once all of the topic is repor
           sent again until all such are reported  of each partition; sends wait
 SMALL     the topic's largest batch is smaller    once all of the topic is reported: one batch per
           than the client's                       partition
-PROBING   neither the topic's limits are known,   for each partition as much as was accepted at once
+PROBING   neither the topic's largest is known,   for each partition as much as was accepted at once
           nor have its brokers accepted half of   before, and one larger batch; nothing more until
           the client's largest batch at once;     all are reported
           never in a transaction
@@ -215,7 +215,7 @@ class BatchGate:
             # Each resend has a batch of its own, also a small one: its content may be rejected.
             return Quota(state, 0 if has_unreported else sys.maxsize, 0, most)
         # Without the topic's limits, its largest batch is an estimate.
-        splittable = most if sendable.are_limits_known else _INITIAL_BYTES
+        splittable = most if sendable.is_max_known else _INITIAL_BYTES
         return Quota(state, 0 if has_unreported else most, splittable, most)
 
     def _state(self, topic: str, sendable: SendableTopic) -> BatchState:
@@ -224,7 +224,7 @@ class BatchGate:
         if sendable.max_batch_bytes < self._client_batch_bytes:
             return BatchState.SMALL
         is_proven = 2 * self._accepted_size(topic).accepted_bytes >= self._client_batch_bytes
-        if is_proven or sendable.are_limits_known or self._is_transactional:
+        if is_proven or sendable.is_max_known or self._is_transactional:
             return BatchState.OPEN
         return BatchState.PROBING
 

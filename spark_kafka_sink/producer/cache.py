@@ -6,7 +6,7 @@ import atexit
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from spark_kafka_sink.clients.idle_clients import IdleClients
@@ -91,21 +91,23 @@ class ProducerCache:
         producer = idle if idle is not None else self._new_producer(key)
         borrowed = BorrowedProducer(producer, is_new=idle is None)
         try:
-            self._idle.begin_use(producer)
-            producer.begin_task(origin)
-            yield borrowed
+            with self.in_use(producer):
+                producer.begin_task(origin)
+                yield borrowed
         except BaseException as error:
-            self._idle.end_use(producer)
             self._close(key, producer)
             borrowed.collect_report()
             if isinstance(error, KafkaSinkError) and borrowed.report.total_sent:
                 add_sentence(error, borrowed.report.counts())
             raise
         is_usable = not producer.is_mostly_evicted and producer.is_idle
-        self._idle.end_use(producer)
         timeout_seconds = options.values[table.PRODUCER_CACHE_TIMEOUT] / 1000
         if not (is_usable and self._idle.keep(key, producer, timeout_seconds)):
             self._close(key, producer)
+
+    def in_use(self, producer: NonBlockingProducer) -> AbstractContextManager[None]:
+        """Read the events of a producer that a task uses, perhaps one of its own."""
+        return self._idle.in_use(producer)
 
     def _new_producer(self, options: ProducerOptions) -> NonBlockingProducer:
         producer = NonBlockingProducer(options)

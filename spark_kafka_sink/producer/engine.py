@@ -12,7 +12,8 @@ from typing import NoReturn
 import numpy as np
 
 from spark_kafka_sink.clients.session import explained
-from spark_kafka_sink.config.producer_options import ProducerOptions, RackOptions
+from spark_kafka_sink.config import option_table as table
+from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE, ProducerOptions, RackOptions
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.errors import InvalidOption, InvalidRecord, KafkaSinkError
 from spark_kafka_sink.librdkafka.error_codes import (
@@ -39,6 +40,7 @@ from spark_kafka_sink.producer import error_messages
 from spark_kafka_sink.producer.batch_gate import BatchGate
 from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
 from spark_kafka_sink.producer.sends import IncompleteSends, Send, TooLarge
+from spark_kafka_sink.producer.topic_limits import NO_LIMITS
 from spark_kafka_sink.producer.topic_metadata import MetadataFetcher, TopicMetadata
 from spark_kafka_sink.producer.topic_queues import TopicQueues
 from spark_kafka_sink.records.columns import RecordColumns
@@ -366,11 +368,16 @@ class Engine:
             return None
         records = self.sends.records(failed)
         size = batch_bytes(records) if is_batch else largest_bytes(records)
-        if failed.is_by_client:
-            return TooLarge(failed.count, size, self._settings.max_request_bytes, is_batch)
-        limits = self.topics.limits(send.topic)
-        most = None if limits is None else limits.max_batch_bytes
-        return TooLarge(failed.count, size, most, is_batch)
+        return TooLarge(failed.count, size, *self._size_limit(send.topic, failed), is_batch)
+
+    def _size_limit(self, topic: str, failed: FailedRecords) -> tuple[str, int | None]:
+        if not failed.is_by_client:
+            limits = self.topics.limits(topic) or NO_LIMITS
+            most = limits.max_batch_bytes if limits.has_max_batch_bytes else None
+            return "max.message.bytes", most
+        if topic == self._dead_letter_topic:  # see ``sending_settings``
+            return table.BUFFER_MEMORY.name, self.sends.limit_bytes
+        return MAX_REQUEST_SIZE, self._settings.max_request_bytes
 
     def _send_again(self, send: Send, failed: FailedRecords) -> None:
         """Let rejected records wait again, before all later ones of their topic."""

@@ -10,7 +10,7 @@ from spark_kafka_sink.advice import (
     explain,
     lasting_advice_on,
 )
-from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE, BlockBudget
+from spark_kafka_sink.config.producer_options import BlockBudget
 from spark_kafka_sink.errors import (
     BufferExhausted,
     DeadlineExceeded,
@@ -151,13 +151,13 @@ def rejection_reason(
         advice = advice_on_broker_error(broker_error)
     elif advice is None and too_large is not None and too_large.is_batch:
         advice = Advice.TOO_LARGE_FOR_TRANSACTION
-    explained = explain(code, advice, _sizes(too_large, partition) + _last(broker_error))
-    if advice is Advice.TOO_LARGE_FOR_CLIENT:
+    explained = explain(code, advice, _sizes(too_large) + _last(broker_error))
+    if partition == UNASSIGNED and code == ErrorCode.MSG_SIZE_TOO_LARGE:
         explained = explained.removeprefix("Broker: ")  # no broker has seen it
     return f"{place}: {explained}"
 
 
-def _sizes(too_large: TooLarge | None, partition: int) -> str:
+def _sizes(too_large: TooLarge | None) -> str:
     if too_large is None:
         return ""
     what = "the record makes"
@@ -167,8 +167,7 @@ def _sizes(too_large: TooLarge | None, partition: int) -> str:
     text = f"; {what} a batch of {too_large.batch_bytes} bytes uncompressed"
     if too_large.limit_bytes is None:
         return text
-    limit = MAX_REQUEST_SIZE if partition == UNASSIGNED else "max.message.bytes"
-    return f"{text}, and {limit} is {too_large.limit_bytes}"
+    return f"{text}, and {too_large.limit} is {too_large.limit_bytes}"
 
 
 def _last(broker_error: str) -> str:

@@ -76,13 +76,16 @@ class NoLimits:
 
 @dataclass(frozen=True)
 class KnownLimits:
+    """``max_batch_bytes``: larger batches are rejected, also where ``limits`` lack it."""
+
     limits: TopicLimits
+    max_batch_bytes: int
     refreshed_at: float
 
 
 @dataclass(frozen=True)
 class ExpiredLimits:
-    """Its records wait for new limits. ``max_batch_bytes``: larger batches are rejected."""
+    """Its records wait for new limits. ``max_batch_bytes``: as above."""
 
     max_batch_bytes: int
 

@@ -270,10 +270,14 @@ class NonBlockingProducer:
                 self._handle_events(0.0)
 
     def read_events(self) -> None:
-        """Apply pending events, and send nothing. The client keeps events without any bound."""
+        """Apply pending events: the client keeps them without any bound.
+
+        What they give to send, such as dead letters, is sent in the background.
+        """
         with self._access(Deadline(0.0)) as is_granted:
             if is_granted:
                 self._engine.on_events(self._session.poll())
+                self._start_drainer_if_needed()
 
     def _flush_client(self, seconds: float) -> None:
         """Let the client send without lingering; wait that long for events, and handle them."""

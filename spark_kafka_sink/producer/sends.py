@@ -29,11 +29,12 @@ class TooLarge:
     """``count`` records that were rejected for their size; ``limit_bytes`` None: not known.
 
     ``batch_bytes``, uncompressed: of the largest record in a batch of its own; with ``is_batch``,
-    of the whole batch.
+    of the whole batch. ``limit``: the name of the setting.
     """
 
     count: int
     batch_bytes: int
+    limit: str
     limit_bytes: int | None
     is_batch: bool
 
@@ -93,7 +94,7 @@ class IncompleteSends:
     """
 
     def __init__(self, limit_bytes: int, clock: Clock = time.monotonic) -> None:
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self._clock = clock
         #: when the first send of the current report began
         self._began_at: float | None = None
@@ -223,7 +224,7 @@ class IncompleteSends:
     def collect_report(self) -> DeliveryReport:
         """The report of what happened since the last call; the next one begins empty."""
         report, self.report = self.report, DeliveryReport()
-        report.buffer_memory_bytes, report.ended_at = self._limit_bytes, self.report.ended_at
+        report.buffer_memory_bytes, report.ended_at = self.limit_bytes, self.report.ended_at
         self._retried_before = self._retried_requests
         self.first_failed = self._began_at = None
         return report
@@ -259,7 +260,7 @@ class IncompleteSends:
         """True if the records fit, or if only their own Arrow batch is buffered."""
         if not self._sends_by_arrow_batch.keys() - {id(records.arrow_batch)}:
             return True
-        return self._buffered_bytes + self._additional_bytes(records) <= self._limit_bytes
+        return self._buffered_bytes + self._additional_bytes(records) <= self.limit_bytes
 
     def _additional_bytes(self, records: RecordColumns) -> int:
         """The bytes that these records add; an Arrow batch counts once for all its sends."""

@@ -26,13 +26,18 @@ from spark_kafka_sink.records.record_size import BATCH_OVERHEAD_BYTES, are_small
 class TopicLimits:
     """Limits of a topic, as Kafka's ``LogValidator`` applies them; the defaults reject nothing.
 
-    ``max_batch_bytes``: the topic's ``max.message.bytes``, for a batch as it is sent.
+    ``max_batch_bytes``: the topic's ``max.message.bytes``, for a batch as it is sent; not all
+    brokers say it.
     """
 
     max_batch_bytes: int = sys.maxsize
     is_compacted: bool = False
     timestamp_before_max_ms: int = sys.maxsize
     timestamp_after_max_ms: int = sys.maxsize
+
+    @property
+    def has_max_batch_bytes(self) -> bool:
+        return self.max_batch_bytes < sys.maxsize
 
     def rejected(
         self,

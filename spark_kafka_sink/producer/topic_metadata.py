@@ -158,24 +158,18 @@ class MetadataWaits:
 class SendableTopic:
     """A topic that has metadata, or is delegated: UNKNOWN_PARTITIONS.
 
-    ``limits``: what its brokers reject, NO_LIMITS unless ``are_limits_known``. ``max_batch_bytes``:
-    the largest batch that they accept, as far as it is known.
+    ``limits``: what its brokers reject, as far as they say. ``max_batch_bytes``: the largest batch
+    that they accept, as far as it is known; unless ``is_max_known``, it is an estimate.
     """
 
     partitions: TopicPartitions
     limits: TopicLimits
-    are_limits_known: bool
+    is_max_known: bool
     max_batch_bytes: int
 
 
 def _max_batch_bytes(limits: LimitsState) -> int:
-    match limits:
-        case KnownLimits():
-            return limits.limits.max_batch_bytes
-        case ExpiredLimits() | UnreadableLimits():
-            return limits.max_batch_bytes
-        case NoLimits():
-            return sys.maxsize
+    return sys.maxsize if isinstance(limits, NoLimits) else limits.max_batch_bytes
 
 
 @dataclass(frozen=True)
@@ -352,10 +346,12 @@ class TopicMetadata:
         state = self._topics.get(answer.resource)
         if state is None:
             return  # evicted in the meantime
+        limits, most = limits_from(answer.settings), _max_batch_bytes(state.limits)
         if answer.code:
-            state.limits = UnreadableLimits(_max_batch_bytes(state.limits), self._clock())
+            state.limits = UnreadableLimits(most, self._clock())
         else:
-            state.limits = KnownLimits(limits_from(answer.settings), self._clock())
+            most = limits.max_batch_bytes if limits.has_max_batch_bytes else most
+            state.limits = KnownLimits(limits, most, self._clock())
         state.are_limits_in_flight = False
         if isinstance(state.metadata, Metadata):
             self.waits.stop(answer.resource)
@@ -442,8 +438,9 @@ class TopicMetadata:
         metadata = state.metadata
         partitions = metadata.partitions if isinstance(metadata, Metadata) else UNKNOWN_PARTITIONS
         limits = self.limits(topic)
-        are_known, max_batch_bytes = limits is not None, _max_batch_bytes(state.limits)
-        return SendableTopic(partitions, limits or NO_LIMITS, are_known, max_batch_bytes)
+        is_known = limits is not None and limits.has_max_batch_bytes
+        most = _max_batch_bytes(state.limits)
+        return SendableTopic(partitions, limits or NO_LIMITS, is_known, most)
 
     def cross_rack_records(self, records: Mapping[tuple[str, int], int]) -> int | None:
         """How many of those records, by topic and partition, have no leader in the client's rack.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.error_codes import REJECTIONS, ErrorCode
 from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.librdkafka.protocol import ProducerClient
 from spark_kafka_sink.producer.batch_gate import BatchGate, Chunk, Quota
@@ -256,5 +256,6 @@ def _failed(chunk: Chunk, code: int, positions: Sequence[int] = ()) -> FailedRec
         code,
         possibly_persisted=False,
         count=count,
-        positions=tuple(positions),
+        # As in reports: records with positions become dead letters.
+        positions=tuple(positions) if code in REJECTIONS else (),
     )

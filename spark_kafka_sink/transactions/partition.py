@@ -12,6 +12,7 @@ from spark_kafka_sink.config.producer_options import FROM_DRIVER, ExactlyOnceOpt
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption, KafkaSinkError, add_sentence
 from spark_kafka_sink.librdkafka.client import release_freed_memory
+from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.fingerprint import Fingerprint
 from spark_kafka_sink.records.rejection import Origin, RejectedRecords
@@ -59,7 +60,8 @@ def exactly_once(
         _log.warning("%s of %s was committed before: none of its rows are sent", task, prefix)
     try:
         transaction.producer.begin_task(origin)
-        yield sender
+        with process_cache().in_use(transaction.producer):
+            yield sender
     except KafkaSinkError as error:
         if transaction.state is TransactionState.OPEN:
             outcome = f"This attempt made no record of {task} visible to read_committed readers"

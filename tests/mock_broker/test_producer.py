@@ -297,6 +297,18 @@ def test_a_rejected_record_fails_the_next_send_too(producer, records, cluster):
         send_on()
 
 
+def test_what_is_to_be_sent_after_a_rejection_needs_no_call_of_the_task(producer, records, cluster):
+    """First the record, since others of its batch may be bad; then its dead letter."""
+    p = producer(on_record_error="dead-letter", dead_letter_topic="dead")
+    p.send(records(["good"]))
+    p.flush(10)
+    cluster.push_errors(PRODUCE, REJECTED_ALONE)
+    cluster.set_round_trip(1, 200)  # so that only the poller reads the report
+    p.send(records(["bad"]))
+    wait_until(lambda: p.read_events() or p.is_idle)
+    assert p.collect_report().dead_letters == {("t", "MSG_SIZE_TOO_LARGE"): 1}
+
+
 def test_close_with_records_left_returns_by_its_deadline(new_producer, records):
     p = new_producer(kafka_bootstrap_servers=REFUSED)
     p.send(records(["v"] * 1000))

@@ -6,12 +6,16 @@ from contextlib import closing
 
 import pytest
 from mock_cluster import INIT_PRODUCER_ID, PRODUCE
+from waiting import wait_until
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption, TransactionFailed
 from spark_kafka_sink.librdkafka import transaction_calls as calls
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.transaction_calls import transaction_failure
+from spark_kafka_sink.producer.producer import NonBlockingProducer
+from spark_kafka_sink.records.rejection import Origin
+from spark_kafka_sink.transactions import partition
 from spark_kafka_sink.transactions.offset_calls import CLIENTS_AT_ONCE, BrokerWait
 from spark_kafka_sink.transactions.transaction import Transaction, TransactionState, fence
 
@@ -51,6 +55,22 @@ def transaction(options, cluster, wait):
         transaction.initialize(["t", "dead"], wait)
         transaction.begin()
         yield transaction
+
+
+def test_a_transactions_events_are_read_while_its_task_waits_for_rows(
+    transaction, options, monkeypatch
+):
+    """librdkafka keeps them without any bound, and may need a token."""
+    monkeypatch.setattr(partition, "_begin", lambda *_: (transaction, None))
+    read = []
+    monkeypatch.setattr(NonBlockingProducer, "read_events", lambda *one: read.extend(one))
+    once = options(
+        kafka_enable_idempotence="true",
+        delivery_guarantee="exactly-once",
+        exactly_once_partitions="1",
+    )
+    with partition.exactly_once(once, once.exactly_once, Origin("a-query", "0", 0)):
+        wait_until(lambda: transaction.producer in read)
 
 
 @pytest.mark.parametrize("topic", ["t", "dead"])

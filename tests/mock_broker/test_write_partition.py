@@ -171,6 +171,15 @@ def test_dead_letters_of_rows_wait_for_room_in_the_buffer(options, cluster):
     assert most < 10
 
 
+def test_a_dead_letter_that_is_larger_than_the_buffer_names_its_option(options):
+    dead_lettered = {"on_record_error": "dead-letter", "dead_letter_topic": "u"}
+    small = options(kafka_buffer_memory=str(2**20), **dead_lettered)
+    said = r"dead letter of .*and kafka\.buffer\.memory is 1048576\. .* or kafka\.buffer\.memory if"
+    with pytest.raises(DeliveryFailed, match=said) as raised:
+        write_partition([batch("x" * 2**20)], small)
+    assert "Broker: " not in str(raised.value)
+
+
 def test_dead_letters_of_rows_need_no_room_beside_the_records_of_their_batch(options, cluster):
     cluster.set_round_trip(1, 100)
     topics = ["t", None, "no topic", "t", "nor this", None]

@@ -149,8 +149,9 @@ def test_one_batch_that_is_larger_than_before_leaves_undivided_and_then_all_are_
         (limits(**{"max.message.bytes": "300000"}), [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]], 8),
         (limits(ErrorCode.TIMED_OUT), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]], 12),
         (limits(FORBIDDEN), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]], 12),
+        (limits(), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]], 12),
     ],
-    ids=["known", "no-answer", "forbidden"],
+    ids=["known", "no-answer", "forbidden", "not-said"],
 )
 def test_a_rejected_batch_is_sent_again_in_parts_before_others(engine, answer, parts, undivided):
     request, later = (engine.send_values("t", [LARGE] * count) for count in (10, 2))
@@ -225,7 +226,7 @@ def test_a_record_that_is_too_large_for_known_limits_fails_without_being_sent(en
     assert sent(engine, bad) == [[0]]
     assert bad.failed == {(0, TOO_LARGE): 1}
     size = 360_072  # value, 11 bytes of the record, 61 of the batch
-    assert bad.too_large == TooLarge(1, size, 300_000, is_batch=False)
+    assert bad.too_large == TooLarge(1, size, "max.message.bytes", 300_000, is_batch=False)
 
 
 @pytest.fixture
@@ -244,10 +245,11 @@ def test_a_transaction_knows_the_limits_before_it_sends(transactional):
     assert sent(engine, request) == [[0, 1, 2, 3]]
 
 
-def test_a_rejected_batch_of_a_transaction_is_not_sent_again(transactional):
+@pytest.mark.parametrize("answer", [limits(FORBIDDEN), limits()])
+def test_a_rejected_batch_of_a_transaction_is_not_sent_again(transactional, answer):
     engine = transactional
     request = engine.send_values("t", [LARGE] * 4)
-    engine.answer(described(), limits(FORBIDDEN))
+    engine.answer(described(), answer)
     engine.report(request, range(4), TOO_LARGE)
     assert request.failed == {(0, TOO_LARGE): 4}
     assert request.too_large.limit_bytes is None

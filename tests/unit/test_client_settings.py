@@ -94,7 +94,6 @@ def test_a_client_id_that_would_spoil_the_clients_statistics_is_changed(value):
         ("acks", "-1"),
         ("batch.size", "1048576"),
         ("bootstrap.servers", "a:1,b:2"),
-        ("client.dns.lookup", "use_all_dns_ips"),
         ("client.id", "flights"),
         ("compression.type", "zstd"),
         ("delivery.timeout.ms", "60000"),

@@ -32,14 +32,14 @@ def test_a_rejected_record_becomes_a_dead_letter_and_the_delivery_is_complete(en
 def test_dead_letters_add_only_their_own_bytes_to_the_buffer(engine):
     letters, record_bytes = 20, 600_000
     delivery = engine.send_values("t", ["v" * record_bytes] * (letters + 1))
-    engine.know("t", DLQ)
+    engine.know("t", DLQ, max_message_bytes="1048588")
     for position in range(letters):  # each alone, as a broker reports them
         engine.report(delivery, [position], ErrorCode.INVALID_RECORD, is_named=True)
     peak = engine.sends.report.buffer_peak_bytes
     batch = (letters + 1) * record_bytes
     assert batch < peak < batch + 100_000
     engine.report(delivery, [letters])
-    engine.know(DLQ)
+    engine.know(DLQ, max_message_bytes="1048588")
     for number, position in engine.client.positions[letters + 1 :]:
         engine.report(engine.sends.find(number), [position])
     assert not engine.sends

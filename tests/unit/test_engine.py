@@ -85,7 +85,9 @@ def test_a_record_that_the_client_rejects_fails_alone(engine):
     assert request.is_complete
 
 
-def test_a_fatal_error_of_the_client_is_named_before_its_event_is_read(engine):
+@pytest.mark.parametrize("new", [FakeEngine, dead_letter_engine])
+def test_a_fatal_error_of_the_client_is_named_before_its_event_is_read(new):
+    engine = new()
     text = "Failed to acquire idempotence PID: Broker: Cluster authorization failed"
     engine.client.fatal = BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
     engine.client.rejects[1] = ErrorCode.FATAL
@@ -94,6 +96,7 @@ def test_a_fatal_error_of_the_client_is_named_before_its_event_is_read(engine):
     error = str(engine.send_failure(rejected))
     assert "Cluster authorization failed" in error
     assert "IdempotentWrite" in error
+    assert engine.dead == {}
 
 
 def test_the_first_request_opens_its_topics_so_that_the_client_asks_when_it_connects(engine):

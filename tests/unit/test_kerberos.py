@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -251,7 +253,7 @@ def test_a_keytab_is_looked_for_in_the_working_folder(programs):
     keytab, cache = programs / "alice.keytab", os.environ["KRB5CCNAME"].removeprefix("FILE:")
     called = f"-k -t {keytab} -c {cache}"
     assert (programs / "calls").read_text() == f"{called}.new {USER}\n"
-    command = f"kinit {called}.$$ {USER} && mv -f {cache}.$$ {cache}"
+    command = f"timeout 10 kinit {called}.$$ {USER} && mv -f {cache}.$$ {cache}"
     assert settings["sasl.kerberos.kinit.cmd"] == command
     assert settings["sasl.kerberos.min.time.before.relogin"] == "20000"  # of a minute
     assert stat.S_IMODE(Path(cache).parent.stat().st_mode) == 0o700
@@ -285,14 +287,23 @@ def test_a_cache_without_a_renewable_ticket_is_only_read(programs):
     assert settings.keys().isdisjoint({"sasl.kerberos.kinit.cmd", "sasl.kerberos.ticket.cache"})
 
 
-def test_a_renewable_ticket_is_replaced_at_once(programs):
+def test_a_renewable_ticket_is_replaced_at_once(programs, monkeypatch):
     (programs / "listed").write_text(RENEWABLE)
     command = local("useTicketCache=true")["sasl.kerberos.kinit.cmd"]
-    assert command.startswith("cp -p /tmp/tickets /tmp/tickets.$$ && kinit -R -c /tmp/tickets.$$")
+    renewal = "timeout 10 kinit -R -c /tmp/tickets.$$"
+    assert command.startswith(f"cp -p /tmp/tickets /tmp/tickets.$$ && {renewal}")
     assert os.environ["KRB5CCNAME"] == "FILE:/nobody/tickets"
     (programs / "listed").write_text(RENEWABLE.replace("FILE:/tmp", "KCM:0:"))
     kerberos._ticket = None
+    monkeypatch.setattr(shutil, "which", {}.get)  # as on macOS
     assert local("useTicketCache=true")["sasl.kerberos.kinit.cmd"] == "kinit -R"
+
+
+def test_librdkafka_does_not_wait_for_a_kdc_that_is_silent(programs):
+    command = local(SHIPPED)["sasl.kerberos.kinit.cmd"].replace("timeout 10", "timeout 0.1")
+    write(programs / "kinit", "exec sleep 600")
+    ended = subprocess.run(command, shell=True, timeout=60, check=False)
+    assert ended.returncode == 124  # of the program timeout
 
 
 def test_a_cache_of_another_user_is_not_used(programs):
