@@ -71,6 +71,7 @@ class _Request:
 
     format: str | None = None
     mode: str | None = None  # of a stream, its output mode
+    is_continuous: bool = False
     options: dict[str, str] = field(default_factory=dict)  # the names in the case they were typed
 
     def set_format(self, source: str) -> None:
@@ -81,6 +82,9 @@ class _Request:
 
     def set_output_mode(self, outputMode: str) -> None:  # noqa: N803 - PySpark's name
         self.mode = outputMode
+
+    def set_trigger(self, *, continuous: str | None = None, **_: object) -> None:
+        self.is_continuous = continuous is not None
 
     def set_option(self, key: str, value: object) -> None:
         text = private_api.option_text(value)
@@ -206,6 +210,7 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
         if not _is_ours(self, format):
             return original(self, path, format, outputMode, partitionBy, queryName, **options)
         request = _request(self)
+        _check_trigger(request)
         request.format = FORMAT
         self.options(**options)
         if outputMode is not None:
@@ -230,6 +235,15 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
         return _with_format(private_api.session_of(self), start)
 
     return start
+
+
+def _check_trigger(request: _Request) -> None:
+    """Raise InvalidOption for a trigger with which Spark would only log an error."""
+    if request.is_continuous:
+        raise InvalidOption(
+            f"{private_api.NO_CONTINUOUS_ROWS}. Use trigger(processingTime=...) or "
+            "trigger(availableNow=True), with another checkpoint if this one was continuous"
+        )
 
 
 def _check_checkpoint(spark: SparkSession, options: dict[str, str]) -> None:
@@ -290,6 +304,7 @@ _REPLACEMENTS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "format": partial(_recorded, _Request.set_format),
     "mode": partial(_recorded, _Request.set_save_mode),
     "outputMode": partial(_recorded, _Request.set_output_mode),
+    "trigger": partial(_recorded, _Request.set_trigger),
     "option": _option,
     "options": _options,
     "partitionBy": _partition_by,

@@ -62,6 +62,10 @@ NO_FORMAT = (
     'no format("kafka-nb"): use foreach_batch'
 )
 
+NO_CONTINUOUS_ROWS = (
+    "trigger(continuous=...) is not supported: with it, Spark passes no rows to Python sinks"
+)
+
 
 def has_data_sources() -> bool:
     """Whether Spark has Python data sources that get Arrow batches, as the format needs them."""

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from spark_kafka_sink import patch_pyspark, unpatch_pyspark
+from spark_kafka_sink import InvalidOption, patch_pyspark, unpatch_pyspark
 from spark_kafka_sink.spark.private_api import writers
 
 
@@ -35,7 +35,7 @@ def test_patching_twice_and_undoing_once_leaves_the_classes_as_they_were(unpatch
     changed = {(key[0].__module__, key[1]) for key in once if once[key] is not before[key]}
     batch = {"format", "mode", "option", "options", "partitionBy", "save"}
     stream = {"format", "outputMode", "option", "options", "partitionBy", "foreach"}
-    stream |= {"foreachBatch", "start"}
+    stream |= {"foreachBatch", "trigger", "start"}
     assert changed == {
         (f"pyspark.sql.{place}readwriter", name)
         for kind, names in (("", batch), ("streaming.", stream))
@@ -77,6 +77,26 @@ def test_what_was_set_on_a_writer_is_hidden_in_reprs(unpatched):
     shown = repr(vars(writer)["_kafka_nb_request"])
     assert "kafka.sasl.jaas.config" in shown
     assert "a password" not in shown
+
+
+@pytest.mark.parametrize("options", [{}, {"outputMode": "update"}, {"send.from": "driver"}])
+def test_a_continuous_stream_raises_an_error_before_it_starts(unpatched, monkeypatch, options):
+    stream_writer = writers()[3]
+    started = []
+    monkeypatch.setattr(stream_writer, "start", lambda *_, **options: started.append(options))
+    patch_pyspark()
+
+    def writer():
+        return stream_writer(None, None).trigger(continuous="1 second")
+
+    with pytest.raises(InvalidOption, match=r"trigger\(continuous=\.\.\.\) is not supported"):
+        writer().format("kafka").start(**options)
+    with pytest.raises(InvalidOption, match="with another checkpoint if"):
+        writer().start(format="kafka", **options)
+    writer().format("console").start(**options)
+    writer().trigger(availableNow=True).format("kafka").start()
+    assert len(started) == 2
+    unpatch_pyspark()
 
 
 def test_sinks_of_pipelines_come_here_and_their_tables_stay(unpatched, monkeypatch):
