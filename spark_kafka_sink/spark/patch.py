@@ -112,9 +112,13 @@ def _recorded(record: Callable[..., None], original: Callable[..., Any]) -> Call
 
 
 def _is_dropped(writer: Any, value: object) -> bool:
-    """None, as PySpark 4.3 does for every format; with earlier ones the format fails later."""
+    """None in a stream, as PySpark 4.3 does for every format; with earlier ones ours fails later.
+
+    A batch of ours has another writer, without it; other formats get what they got.
+    """
+    is_stream = hasattr(writer, "start")
     is_other_format = _request(writer).format is not None and not _is_ours(writer)
-    return value is None and not is_other_format
+    return is_stream and value is None and not is_other_format
 
 
 def _option(original: Callable[..., Any]) -> Callable[..., Any]:
