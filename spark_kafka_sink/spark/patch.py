@@ -9,7 +9,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.config.option import PREFIX
-from spark_kafka_sink.config.option_table import SEND_FROM
+from spark_kafka_sink.config.options import asks_for_driver
 from spark_kafka_sink.config.registry_options import REGISTRY_PREFIX
 from spark_kafka_sink.errors import InvalidOption, UnsupportedSaveMode
 from spark_kafka_sink.secret import Secret
@@ -187,8 +187,7 @@ def _save(original: Callable[..., None]) -> Callable[..., None]:
 
 def _needs_foreach_batch(options: dict[str, str]) -> bool:
     """Whether Spark's formats cannot write with these options."""
-    sender = {name.lower(): value for name, value in options.items()}.get(SEND_FROM.name, "")
-    return sender.strip().lower() == "driver" or not private_api.has_data_sources()
+    return asks_for_driver(options) or not private_api.has_data_sources()
 
 
 def _write_batch(frame: DataFrame, options: dict[str, str], save: Callable[..., None]) -> None:
