@@ -109,7 +109,7 @@ class DriverSend:
         try:
             # Asked here, because each thread that calls Java costs a connection.
             reading = start_call(self._read, "reader", rows, private_api.heap_bytes(spark))
-            results = _Results(spark)
+            results = _Results(rows)
             while not wait([reading, sending], _LOOK_SECONDS, FIRST_COMPLETED).done:
                 _raise_if_stopped(spark)
                 if results.are_lost(self._rows.batches):
@@ -212,8 +212,8 @@ class _RowQueue:
 class _Results:
     """Whether Spark still handles the results of tasks, while nothing else has ended."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, rows: private_api.FrameRows) -> None:
+        self._rows = rows
         self._deadline = Deadline(_LOST_RESULTS_SECONDS)
         self._seen, self._is_suspected = 0, False
 
@@ -226,7 +226,7 @@ class _Results:
             return False
         was_suspected, self._is_suspected = self._is_suspected, False
         if batches == self._seen:
-            self._is_suspected = private_api.awaits_lost_results(self._spark)
+            self._is_suspected = self._rows.awaits_lost_results()
         self._seen, self._deadline = batches, Deadline(_LOST_RESULTS_SECONDS)
         return was_suspected and self._is_suspected
 

@@ -82,7 +82,6 @@ class Spark:
         answers = {
             "is_interrupted": lambda _: self.is_interrupted,
             "heap_bytes": lambda _: self.heap,
-            "awaits_lost_results": lambda _: self.has_lost_results,
             "interruption": lambda *_: None,
         }
         for name, answer in answers.items():
@@ -92,6 +91,7 @@ class Spark:
     def send(self, options, *script, query_id="a-query"):
         """The outcome of a micro-batch: its report and its error, and the rows that were passed."""
         rows = Rows(*script)
+        rows.awaits_lost_results = lambda: self.has_lost_results
         self._monkeypatch.setattr(private_api, "FrameRows", rows)
         sending, error = (
             DriverSend(Frame(), options.replace_value(BATCH_ID, 7), None, query_id),
