@@ -645,8 +645,8 @@ class Advice(Enum):
     TRANSACTION_TIMED_OUT = (
         "Exactly-once: the brokers abort a transaction that is open for longer than "
         "kafka.transaction.timeout.ms",
-        "Make micro-batches smaller, or raise that option, up to the brokers' "
-        "transaction.max.timeout.ms",
+        "Raise that option, up to the brokers' transaction.max.timeout.ms, because this "
+        "micro-batch runs again with the same rows; then make later ones smaller",
         "`TransactionTimeout`",
     )
     COORDINATOR_IS_LATE = (

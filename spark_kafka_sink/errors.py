@@ -271,7 +271,9 @@ class MicroBatchTooLarge(KafkaSinkError):
     bytes than the driver can hold. With exactly-once, none of them is visible; otherwise some may
     be in Kafka.
 
-    Limit the source, such as with ``maxOffsetsPerTrigger``, or set ``send.from=executors``.
+    A query runs this micro-batch again with the same rows: raise ``driver.max.rows`` or the
+    driver's memory, or set ``send.from=executors``. For later ones, limit the source, such as with
+    ``maxOffsetsPerTrigger``. Split a batch with exactly-once into several.
     """
 
     is_permanent = True
@@ -306,7 +308,8 @@ class TransactionFenced(KafkaSinkError):
 class TransactionTimeout(KafkaSinkError):
     """A task kept its transaction open for longer than ``kafka.transaction.timeout.ms``.
 
-    Make micro-batches smaller, or use more partitions.
+    A query runs this micro-batch again with the same rows: raise that option. Then make later ones
+    smaller, or use more partitions.
     """
 
 

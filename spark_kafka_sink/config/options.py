@@ -212,6 +212,12 @@ def check_batch_id(options: SinkOptions, batch_id: object) -> None:
     )
 
 
+def asks_for_driver(options: Mapping[str, str]) -> bool:
+    """Whether options that nobody has checked say ``send.from=driver``."""
+    sender = {name.lower(): value for name, value in options.items()}.get(table.SEND_FROM.name, "")
+    return sender.strip().lower() == "driver"
+
+
 def for_warm_up(options: Mapping[str, str]) -> dict[str, str]:
     """The options for rows without columns of the user's, of a stream that writes nothing.
 

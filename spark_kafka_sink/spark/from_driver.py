@@ -42,6 +42,7 @@ _LOOK_SECONDS = 0.1
 _ABORT_SECONDS = 6.0
 # So long without rows, and tasks whose results Spark has not handled: it never will.
 _LOST_RESULTS_SECONDS = 30.0
+_IN_TASKS = f"{table.SEND_FROM.name}=executors"
 # Of monotonically_increasing_id, whose other bits are the partition.
 _ROW_NUMBER = 2**33 - 1
 
@@ -60,6 +61,7 @@ class DriverSend:
         query_id: str | None,
     ) -> None:
         self._frame, self.options = frame, options
+        self._is_in_stream = private_api.is_in_query(query_id)
         self._max_rows = options.values[table.DRIVER_MAX_ROWS]
         batch_id = options.values[table.BATCH_ID]
         origin = Origin(query_id, None if batch_id is None else str(batch_id))
@@ -107,10 +109,15 @@ class DriverSend:
         try:
             # Asked here, because each thread that calls Java costs a connection.
             reading = start_call(self._read, "reader", rows, private_api.heap_bytes(spark))
-            results = _Results(spark)
+            results = _Results(rows)
             while not wait([reading, sending], _LOOK_SECONDS, FIRST_COMPLETED).done:
                 _raise_if_stopped(spark)
-                results.check(self._rows.batches)
+                if results.are_lost(self._rows.batches):
+                    raise self._too_large(
+                        "lost results of tasks in the driver's Java process, probably out of "
+                        "memory: see its log for OutOfMemoryError",
+                        "raise spark.driver.memory",
+                    )
             if reading.done():
                 _raise_error(reading, rows, spark)
                 self._rows.end()
@@ -130,16 +137,29 @@ class DriverSend:
     def _check_size(self, rows: int, size_bytes: int, heap_bytes: int | None) -> None:
         """Raise MicroBatchTooLarge if a micro-batch has these rows, and perhaps more."""
         if rows > self._max_rows:
-            raise _too_large(
+            raise self._too_large(
                 f"more than {table.DRIVER_MAX_ROWS.name}={self._max_rows} rows",
-                "or raise that option if the driver has the memory",
+                "raise that option if the driver has the memory",
             )
         if heap_bytes is not None and size_bytes > heap_bytes / HEAP_SHARE:
-            raise _too_large(
+            raise self._too_large(
                 f"more than {heap_bytes // HEAP_SHARE >> 20} MiB, a quarter of the memory of the "
                 "driver's Java process",
-                "or raise spark.driver.memory",
+                "raise spark.driver.memory",
             )
+
+    def _too_large(self, what: str, remedy: str) -> MicroBatchTooLarge:
+        """``remedy``: what lets the driver send it."""
+        if self._is_in_stream:
+            # Its offsets are in the checkpoint.
+            return MicroBatchTooLarge(
+                f"the micro-batch has {what}. It runs again with the same rows: set {_IN_TASKS}, "
+                f"or {remedy}; for later ones, limit the source (maxOffsetsPerTrigger, "
+                "maxFilesPerTrigger, rowsPerSecond)"
+            )
+        is_once = self.options.exactly_once is not None  # which tasks do not offer to batches
+        other = "Split it into batches with ids of their own" if is_once else f"Set {_IN_TASKS}"
+        return MicroBatchTooLarge(f"the batch has {what}. {other}, or {remedy}")
 
 
 def _raise_error(reading: Future[None], rows: private_api.FrameRows, spark: SparkSession) -> None:
@@ -192,39 +212,23 @@ class _RowQueue:
 class _Results:
     """Whether Spark still handles the results of tasks, while nothing else has ended."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, rows: private_api.FrameRows) -> None:
+        self._rows = rows
         self._deadline = Deadline(_LOST_RESULTS_SECONDS)
         self._seen, self._is_suspected = 0, False
 
-    def check(self, batches: int) -> None:
-        """Raise MicroBatchTooLarge if none have arrived for a while, and Spark has lost results.
+    def are_lost(self, batches: int) -> bool:
+        """Whether none have arrived for a while, and Spark has lost results.
 
         ``batches``: how many have arrived.
         """
         if not self._deadline.expired:
-            return
+            return False
         was_suspected, self._is_suspected = self._is_suspected, False
         if batches == self._seen:
-            self._is_suspected = private_api.awaits_lost_results(self._spark)
-        if was_suspected and self._is_suspected:
-            raise _out_of_memory()
+            self._is_suspected = self._rows.awaits_lost_results()
         self._seen, self._deadline = batches, Deadline(_LOST_RESULTS_SECONDS)
-
-
-def _too_large(what: str, last_remedy: str) -> MicroBatchTooLarge:
-    return MicroBatchTooLarge(
-        f"the micro-batch has {what}. Set {table.SEND_FROM.name}=executors, or limit the source "
-        f"(maxOffsetsPerTrigger, maxFilesPerTrigger, rowsPerSecond), {last_remedy}"
-    )
-
-
-def _out_of_memory() -> MicroBatchTooLarge:
-    return _too_large(
-        "lost results of tasks in the driver's Java process, probably out of memory: see its log "
-        "for OutOfMemoryError",
-        "or raise spark.driver.memory",
-    )
+        return was_suspected and self._is_suspected
 
 
 def prepare_driver(options: SinkOptions) -> None:

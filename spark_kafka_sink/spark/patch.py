@@ -9,7 +9,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.config.option import PREFIX
-from spark_kafka_sink.config.option_table import SEND_FROM
+from spark_kafka_sink.config.options import asks_for_driver
 from spark_kafka_sink.config.registry_options import REGISTRY_PREFIX
 from spark_kafka_sink.errors import InvalidOption, UnsupportedSaveMode
 from spark_kafka_sink.secret import Secret
@@ -71,6 +71,7 @@ class _Request:
 
     format: str | None = None
     mode: str | None = None  # of a stream, its output mode
+    is_continuous: bool = False
     options: dict[str, str] = field(default_factory=dict)  # the names in the case they were typed
 
     def set_format(self, source: str) -> None:
@@ -81,6 +82,9 @@ class _Request:
 
     def set_output_mode(self, outputMode: str) -> None:  # noqa: N803 - PySpark's name
         self.mode = outputMode
+
+    def set_trigger(self, *, continuous: str | None = None, **_: object) -> None:
+        self.is_continuous = continuous is not None
 
     def set_option(self, key: str, value: object) -> None:
         text = private_api.option_text(value)
@@ -108,9 +112,13 @@ def _recorded(record: Callable[..., None], original: Callable[..., Any]) -> Call
 
 
 def _is_dropped(writer: Any, value: object) -> bool:
-    """None, as PySpark 4.3 does for every format; with earlier ones the format fails later."""
+    """None in a stream, as PySpark 4.3 does for every format; with earlier ones ours fails later.
+
+    A batch of ours has another writer, without it; other formats get what they got.
+    """
+    is_stream = hasattr(writer, "start")
     is_other_format = _request(writer).format is not None and not _is_ours(writer)
-    return value is None and not is_other_format
+    return is_stream and value is None and not is_other_format
 
 
 def _option(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,8 +187,7 @@ def _save(original: Callable[..., None]) -> Callable[..., None]:
 
 def _needs_foreach_batch(options: dict[str, str]) -> bool:
     """Whether Spark's formats cannot write with these options."""
-    sender = {name.lower(): value for name, value in options.items()}.get(SEND_FROM.name, "")
-    return sender.strip().lower() == "driver" or not private_api.has_data_sources()
+    return asks_for_driver(options) or not private_api.has_data_sources()
 
 
 def _write_batch(frame: DataFrame, options: dict[str, str], save: Callable[..., None]) -> None:
@@ -206,6 +213,7 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
         if not _is_ours(self, format):
             return original(self, path, format, outputMode, partitionBy, queryName, **options)
         request = _request(self)
+        _check_trigger(request)
         request.format = FORMAT
         self.options(**options)
         if outputMode is not None:
@@ -230,6 +238,15 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
         return _with_format(private_api.session_of(self), start)
 
     return start
+
+
+def _check_trigger(request: _Request) -> None:
+    """Raise InvalidOption for a trigger with which Spark would only log an error."""
+    if request.is_continuous:
+        raise InvalidOption(
+            f"{private_api.NO_CONTINUOUS_ROWS}. Use trigger(processingTime=...) or "
+            "trigger(availableNow=True), with another checkpoint if this one was continuous"
+        )
 
 
 def _check_checkpoint(spark: SparkSession, options: dict[str, str]) -> None:
@@ -290,6 +307,7 @@ _REPLACEMENTS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "format": partial(_recorded, _Request.set_format),
     "mode": partial(_recorded, _Request.set_save_mode),
     "outputMode": partial(_recorded, _Request.set_output_mode),
+    "trigger": partial(_recorded, _Request.set_trigger),
     "option": _option,
     "options": _options,
     "partitionBy": _partition_by,

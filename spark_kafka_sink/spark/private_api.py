@@ -62,6 +62,10 @@ NO_FORMAT = (
     'no format("kafka-nb"): use foreach_batch'
 )
 
+NO_CONTINUOUS_ROWS = (
+    "trigger(continuous=...) is not supported: with it, Spark passes no rows to Python sinks"
+)
+
 
 def has_data_sources() -> bool:
     """Whether Spark has Python data sources that get Arrow batches, as the format needs them."""
@@ -452,25 +456,6 @@ def max_result_bytes(spark: SparkSession) -> int:
     return int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(text))
 
 
-def awaits_lost_results(spark: SparkSession) -> bool:
-    """Whether tasks have ended, no other one runs, and Spark has not handled their results.
-
-    It never does if its thread that fetches results has run out of memory.
-    """
-    if not is_classic(spark):
-        return False
-    context: Any = spark.sparkContext
-    # To the status tracker, a task runs until its result is handled; to the scheduler, it has
-    # ended before that.
-    counts = context._jsc.sc().taskScheduler().runningTasksByExecutors().valuesIterator()  # noqa: SLF001
-    while counts.hasNext():
-        if counts.next():
-            return False
-    tracker = context.statusTracker()
-    stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
-    return any(stage is not None and stage.numActiveTasks for stage in stages)
-
-
 class FrameRows:
     """The rows of a frame as Arrow batches, in the order in which Spark has computed them.
 
@@ -547,6 +532,29 @@ class FrameRows:
         self._raise_java_error()
         if not self._has_ended:
             raise ConnectionError("Spark has not passed all rows")
+
+    def awaits_lost_results(self) -> bool:
+        """Whether tasks have ended, no other one runs, and Spark has not handled their results.
+
+        It never does if its thread that fetches results has run out of memory. Called by the thread
+        that has created this object.
+        """
+        if self._server is None:
+            return False
+        context: Any = self._frame.sparkSession.sparkContext
+        # To the status tracker, a task runs until its result is handled; to the scheduler, it has
+        # ended before that.
+        scala = context._jsc.sc()  # noqa: SLF001
+        counts = scala.taskScheduler().runningTasksByExecutors().valuesIterator()
+        while counts.hasNext():
+            if counts.next():
+                return False
+        # Other queries may have results that are just being handled.
+        tracker = context.statusTracker()
+        jobs = map(tracker.getJobInfo, scala.statusTracker().getJobIdsForTag(self._tag))
+        ids = {stage for job in jobs if job is not None for stage in job.stageIds}
+        stages = map(tracker.getStageInfo, ids)
+        return any(stage is not None and stage.numActiveTasks for stage in stages)
 
     def _raise_java_error(self) -> None:
         from py4j.protocol import Py4JJavaError

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.option import option_texts
-from spark_kafka_sink.config.options import for_warm_up
+from spark_kafka_sink.config.options import asks_for_driver, for_warm_up
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.driver.inquirer import topic_exists
 from spark_kafka_sink.driver.options import read_options
 from spark_kafka_sink.driver.preflight import check
 from spark_kafka_sink.errors import sink_error
+from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.datasource import FORMAT, ensure_registered
 from spark_kafka_sink.spark.foreach_batch import foreach_batch
 from spark_kafka_sink.spark.micro_batch import warn_of_session
@@ -43,9 +44,10 @@ class WarmUpResult:
     """The outcome of ``warm_up``.
 
     - ``seconds``: how long it took.
-    - ``micro_batch_seconds``: of these, the micro-batch without rows; 0.0 if it did not finish.
-    - ``topic``: the topic whose metadata the producers now have, or "".
-    - ``problem``: why the micro-batch did not finish, or "".
+    - ``micro_batch_seconds``: of these, the micro-batch without rows; 0.0 if it did not finish, or
+      if there was none.
+    - ``topic``: the topic whose metadata the producers now have, or have requested, or "".
+    - ``problem``: why the session may not be warm, or "".
     """
 
     seconds: float
@@ -61,7 +63,9 @@ def warm_up(
 
     Starts what a session's first micro-batch would wait for: Spark's Python workers, a producer in
     each that may run a task, its connections and, but not under Spark Connect, the metadata of the
-    option ``topic`` if it exists. Before Spark 4.0, it uses ``foreach_batch``.
+    option ``topic`` if it exists. Before Spark 4.0, it uses ``foreach_batch``. With
+    ``send.from=driver``, it runs no micro-batch, and only creates the driver's producer; under
+    Spark Connect or with exactly-once, not even that.
 
     Pass the ``options`` of the query that follows, and start it soon: Spark stops workers that are
     idle for a minute. It never raises; the result and the log say what went wrong. Issues the same
@@ -75,15 +79,18 @@ def warm_up(
         texts = option_texts(options)
         # A client of Spark Connect may be far from the brokers.
         topic_call = start_call(_existing_topic, "warm-up", texts) if is_classic(spark) else None
-        ensure_registered(spark)
-        warn_of_session(spark)
-        rows = _no_rows(spark)
-        topic = "" if topic_call is None else _await_topic(topic_call, deadline)
-        passed = for_warm_up(texts)
-        if not topic:
-            passed = {k: v for k, v in passed.items() if k.lower() != table.TOPIC.name}
-        with _checkpoint(is_local=is_classic(spark)) as checkpoint:
-            micro_batch_seconds, problem = _run(rows, passed, checkpoint, deadline)
+        if asks_for_driver(texts):  # executors need neither Python workers nor this package
+            topic = _await_topic(topic_call, deadline)
+        else:
+            ensure_registered(spark)
+            warn_of_session(spark)
+            rows = _no_rows(spark)
+            topic = _await_topic(topic_call, deadline)
+            passed = for_warm_up(texts)
+            if not topic:
+                passed = {k: v for k, v in passed.items() if k.lower() != table.TOPIC.name}
+            with _checkpoint(is_local=is_classic(spark)) as checkpoint:
+                micro_batch_seconds, problem = _run(rows, passed, checkpoint, deadline)
     except Exception as error:  # noqa: BLE001 - the application must continue
         problem = sink_error(str(error)) or type(error).__name__
     if problem:
@@ -92,8 +99,10 @@ def warm_up(
     return WarmUpResult(seconds, micro_batch_seconds, "" if problem else topic, problem)
 
 
-def _await_topic(existing_topic: Future[str], deadline: Deadline) -> str:
+def _await_topic(existing_topic: Future[str] | None, deadline: Deadline) -> str:
     """Raises the error of the call, or TimeoutError."""
+    if existing_topic is None:
+        return ""
     wait([existing_topic], deadline.remaining())
     if not existing_topic.done():
         raise TimeoutError(_LATE)
@@ -101,11 +110,21 @@ def _await_topic(existing_topic: Future[str], deadline: Deadline) -> str:
 
 
 def _existing_topic(options: Mapping[str, str]) -> str:
-    """The option ``topic``, if preflight is on and the brokers have that topic; else ""."""
+    """The option ``topic``, if preflight is on and the brokers have that topic; else "".
+
+    With ``send.from=driver``, its metadata is requested by the producer that will send the rows.
+    """
     parsed = read_options(options)
     check(parsed)
     exists = parsed.values[table.PREFLIGHT] and topic_exists(parsed, _TOPIC_SECONDS)
-    return (exists and parsed.topic) or ""
+    topic = (exists and parsed.topic) or ""
+    if not parsed.is_sent_from_driver:
+        return topic
+    if parsed.exactly_once is not None:
+        return ""  # each micro-batch has a new producer
+    with process_cache().borrow(parsed) as producer:
+        producer.prefetch(filter(None, [topic]))
+    return topic
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
-from spark_kafka_sink.spark.private_api import application_folder, stream_writer
+from spark_kafka_sink.spark.private_api import NO_CONTINUOUS_ROWS, application_folder, stream_writer
 
 with importing():  # in a task, nothing of the sink is loaded before
     from spark_kafka_sink.spark.task import write_partition
@@ -85,8 +85,7 @@ class KafkaStreamWriter(_InTasks, StreamWriter):
             # Continuous processing, which the sink cannot see before. Spark's EpochCoordinator logs
             # this error, and commits nothing.
             raise InvalidOption(
-                "trigger(continuous=...) is not supported: with it, Spark passes no rows to Python "
-                "sinks. Stop the query, and start it with another checkpoint and "
+                f"{NO_CONTINUOUS_ROWS}. Stop the query, and start it with another checkpoint and "
                 "trigger(processingTime=...) or trigger(availableNow=True)"
             )
         from spark_kafka_sink.spark import micro_batch

@@ -236,7 +236,7 @@ def test_rows_that_come_too_late_for_their_transaction(sink):
         time.sleep(1.1)
         yield "0-b"
 
-    with pytest.raises(TransactionTimeout, match="the brokers abort it"):
+    with pytest.raises(TransactionTimeout, match=r"the brokers abort it\. Raise that option"):
         sink.write(0, 0, rows(), kafka_transaction_timeout_ms="1000")
     assert sink.write_batch(0) == sink.committed()
 

@@ -279,8 +279,9 @@ def test_a_suspended_broker_fails_the_query_in_time_and_nothing_is_sent_later(
     assert 1000 <= values["b"] <= 1000 + (possibly if guarantee == "at-least-once" else 0)
 
 
+@pytest.mark.parametrize("remedy", ["driver.max.rows=101", "send.from=executors"])
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_too_many_rows_say_what_to_do(spark, target, tmp_path, guarantee):
+def test_too_many_rows_say_what_to_do(spark, target, tmp_path, guarantee, remedy):
     options = target.once if guarantee == "exactly-once" else target.options
     words = stream_of(spark, tmp_path / "in", ["a"] * 100, ["b"] * 101)
     sink = target.sink(options, driver_max_rows="100")
@@ -294,6 +295,7 @@ def test_too_many_rows_say_what_to_do(spark, target, tmp_path, guarantee):
     assert values[:100] == ["a"] * 100
     if guarantee == "exactly-once":
         assert len(values) == 100
+    options |= [remedy.split("=")]
     run(words.writeStream.foreachBatch(target.sink(options)), tmp_path)
     assert Counter(target.values()[len(values) :]) == {"b": 101}
 

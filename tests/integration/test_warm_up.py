@@ -49,9 +49,10 @@ def test_problems_are_reported_and_never_raised(spark, caplog):
     assert done.micro_batch_seconds == 0.0
 
 
-def test_a_missing_topic_is_not_created(spark, bootstrap_servers, topics):
+@pytest.mark.parametrize("sender", ["executors", "driver"])
+def test_a_missing_topic_is_not_created(spark, bootstrap_servers, topics, sender):
     topic = topics.new_name()
-    options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic}
+    options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic, "send.from": sender}
     done = warm_up(spark, options, LONG_SECONDS)
     assert (done.problem, done.topic) == ("", "")
     assert not topics.exists(topic)

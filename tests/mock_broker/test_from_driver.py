@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from contextlib import contextmanager
@@ -83,19 +82,19 @@ class Spark:
         answers = {
             "is_interrupted": lambda _: self.is_interrupted,
             "heap_bytes": lambda _: self.heap,
-            "awaits_lost_results": lambda _: self.has_lost_results,
             "interruption": lambda *_: None,
         }
         for name, answer in answers.items():
             monkeypatch.setattr(private_api, name, answer)
         self._monkeypatch = monkeypatch
 
-    def send(self, options, *script):
+    def send(self, options, *script, query_id="a-query"):
         """The outcome of a micro-batch: its report and its error, and the rows that were passed."""
         rows = Rows(*script)
+        rows.awaits_lost_results = lambda: self.has_lost_results
         self._monkeypatch.setattr(private_api, "FrameRows", rows)
         sending, error = (
-            DriverSend(Frame(), options.replace_value(BATCH_ID, 7), None, "a-query"),
+            DriverSend(Frame(), options.replace_value(BATCH_ID, 7), None, query_id),
             None,
         )
         try:
@@ -191,19 +190,44 @@ def test_a_wakeup_that_comes_late_does_not_concern_the_next_task(producer):
     made.poll()
 
 
+@pytest.fixture
+def hanging_sender(monkeypatch):
+    may_begin = threading.Event()
+
+    @contextmanager
+    def hanging(*_):
+        may_begin.wait(30)
+        raise InterruptedError
+        yield
+
+    monkeypatch.setattr(task, "_sender", hanging)
+    monkeypatch.setattr(from_driver, "_ABORT_SECONDS", 0.1)
+    yield
+    may_begin.set()
+
+
+AGAIN = "It runs again with the same rows: set send.from=executors, or "
+LATER = "; for later ones, limit the source (maxOffsetsPerTrigger, maxFilesPerTrigger"
+
+
 @pytest.mark.parametrize(
-    ("max_rows", "heap_mib", "expected"),
+    ("more", "heap_mib", "query_id", "expected"),
     [
-        (3, 1024, r"more than driver\.max\.rows=3 rows\. Set send\.from=executors, or limit"),
-        (9, 256, r"more than 64 MiB, a quarter .* or raise spark\.driver\.memory"),
+        ({}, 1024, "a-query", f"{AGAIN}raise that option if the driver has the memory{LATER}"),
+        ({}, 64, "a-query", f"{AGAIN}raise spark.driver.memory{LATER}"),
+        ({}, 1024, None, "driver.max.rows=3 rows. Set send.from=executors, or raise that option"),
+        (ONCE, 64, None, "Split it into batches with ids of their own, or raise spark.driver.mem"),
     ],
 )
-def test_a_micro_batch_that_is_too_large_is_refused(spark, options, max_rows, heap_mib, expected):
+def test_a_batch_that_is_too_large_is_refused(
+    spark, options, hanging_sender, more, heap_mib, query_id, expected
+):
     spark.heap = heap_mib * MIB
     large = batch(2, 18 * MIB)
-    report, error, _ = spark.send(options(driver_max_rows=str(max_rows)), large, large, large)
+    made = options(driver_max_rows="3", **more)
+    report, error, _ = spark.send(made, large, large, large, query_id=query_id)
     assert isinstance(error, MicroBatchTooLarge)
-    assert re.search(expected, str(error)), error
+    assert expected in str(error)
     assert report.failed_tasks == 1
 
 
@@ -231,19 +255,8 @@ def test_without_a_need_for_rows_spark_computes_none(spark, options, monkeypatch
     assert (error, rows.passed, report.total_sent, report.failed_tasks) == (None, 0, 0, 0)
 
 
-def test_a_sender_that_begins_slowly_can_be_stopped(spark, options, monkeypatch):
-    may_begin = threading.Event()
-
-    @contextmanager
-    def hanging(*_):
-        may_begin.wait(30)
-        raise InterruptedError
-        yield
-
-    monkeypatch.setattr(task, "_sender", hanging)
-    monkeypatch.setattr(from_driver, "_ABORT_SECONDS", 0.1)
+def test_a_sender_that_begins_slowly_can_be_stopped(spark, options, hanging_sender):
     spark.is_interrupted = True
     _, error, rows = spark.send(of_batch(options), batch(1))
-    may_begin.set()
     assert isinstance(error, InterruptedError)
     assert rows.passed == 0

@@ -5,8 +5,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pyspark.sql.readwriter import DataFrameWriter
 
-from spark_kafka_sink import patch_pyspark, unpatch_pyspark
+from spark_kafka_sink import InvalidOption, patch_pyspark, unpatch_pyspark
+from spark_kafka_sink.spark import private_api
 from spark_kafka_sink.spark.private_api import writers
 
 
@@ -35,7 +37,7 @@ def test_patching_twice_and_undoing_once_leaves_the_classes_as_they_were(unpatch
     changed = {(key[0].__module__, key[1]) for key in once if once[key] is not before[key]}
     batch = {"format", "mode", "option", "options", "partitionBy", "save"}
     stream = {"format", "outputMode", "option", "options", "partitionBy", "foreach"}
-    stream |= {"foreachBatch", "start"}
+    stream |= {"foreachBatch", "trigger", "start"}
     assert changed == {
         (f"pyspark.sql.{place}readwriter", name)
         for kind, names in (("", batch), ("streaming.", stream))
@@ -69,6 +71,63 @@ def test_the_patched_methods_have_the_signatures_and_docstrings_of_pyspark(unpat
     assert {key: (inspect.signature(f), f.__doc__) for key, f in functions().items()} == before
 
 
+class JavaWriter:
+    """Remembers the calls; a writer of Spark's Java process returns itself."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            self.calls.append((name, *arguments))
+            return self
+
+        return call
+
+
+def csv(writer, path):
+    writer.option("emptyValue", None).option("nullValue", None).csv(path)
+
+
+def format_in_save(writer, path):
+    writer.mode("append").save(path, "csv", emptyValue=None, header=True)
+
+
+def format_last(writer, path):
+    writer.options(nullValue=None, sep="|").format("kafka").format("csv").save(path)
+
+
+def table(writer, path):
+    writer.option("path", path).option("emptyValue", None).saveAsTable("t", "csv", "ignore")
+
+
+@pytest.mark.parametrize("write", [csv, format_in_save, format_last, table])
+def test_other_formats_get_what_they_got(unpatched, monkeypatch, write):
+    def option(writer, key, value):  # PySpark 4.3 leaves None out, earlier ones do not
+        writer._jwrite = writer._jwrite.option(key, private_api.option_text(value))
+        return writer
+
+    def options(writer, **options):
+        for key, value in options.items():
+            option(writer, key, value)
+        return writer
+
+    monkeypatch.setattr(DataFrameWriter, "option", option)
+    monkeypatch.setattr(DataFrameWriter, "options", options)
+
+    def calls():
+        writer = DataFrameWriter.__new__(DataFrameWriter)
+        writer._jwrite = java_writer = JavaWriter()
+        write(writer, "/tmp/out")
+        return java_writer.calls
+
+    before = calls()
+    assert any(call[0] == "option" and call[2] is None for call in before)
+    patch_pyspark()
+    assert calls() == before
+    unpatch_pyspark()
+
+
 def test_what_was_set_on_a_writer_is_hidden_in_reprs(unpatched):
     from pyspark.sql.connect.readwriter import DataFrameWriter
 
@@ -77,6 +136,26 @@ def test_what_was_set_on_a_writer_is_hidden_in_reprs(unpatched):
     shown = repr(vars(writer)["_kafka_nb_request"])
     assert "kafka.sasl.jaas.config" in shown
     assert "a password" not in shown
+
+
+@pytest.mark.parametrize("options", [{}, {"outputMode": "update"}, {"send.from": "driver"}])
+def test_a_continuous_stream_raises_an_error_before_it_starts(unpatched, monkeypatch, options):
+    stream_writer = writers()[3]
+    started = []
+    monkeypatch.setattr(stream_writer, "start", lambda *_, **options: started.append(options))
+    patch_pyspark()
+
+    def writer():
+        return stream_writer(None, None).trigger(continuous="1 second")
+
+    with pytest.raises(InvalidOption, match=r"trigger\(continuous=\.\.\.\) is not supported"):
+        writer().format("kafka").start(**options)
+    with pytest.raises(InvalidOption, match="with another checkpoint if"):
+        writer().start(format="kafka", **options)
+    writer().format("console").start(**options)
+    writer().trigger(availableNow=True).format("kafka").start()
+    assert len(started) == 2
+    unpatch_pyspark()
 
 
 def test_sinks_of_pipelines_come_here_and_their_tables_stay(unpatched, monkeypatch):

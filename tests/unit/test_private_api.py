@@ -310,6 +310,31 @@ def test_rows_of_a_frame_end_with_how_many_batches_there_were(rows_from_java, nu
     rows.check_end()
 
 
+@pytest.mark.parametrize(
+    ("running", "active", "expected"), [(0, 1, True), (0, 0, False), (1, 1, False)]
+)
+def test_only_results_of_its_own_tasks_are_lost(rows_from_java, running, active, expected):
+    rows = rows_from_java(b"")
+    left = [running, 0]
+    counts = SimpleNamespace(hasNext=lambda: bool(left), next=left.pop)
+    others, own = SimpleNamespace(numActiveTasks=1), SimpleNamespace(numActiveTasks=active)
+    tracker = SimpleNamespace(
+        getActiveStageIds=lambda: [1, 2],
+        getJobInfo={20: SimpleNamespace(stageIds=[2, 3])}.get,
+        getStageInfo={1: others, 2: own}.get,
+    )
+    scala = SimpleNamespace(
+        taskScheduler=lambda: SimpleNamespace(
+            runningTasksByExecutors=lambda: SimpleNamespace(valuesIterator=lambda: counts)
+        ),
+        statusTracker=lambda: SimpleNamespace(getJobIdsForTag={rows._tag: [20, 21]}.get),
+    )
+    context = rows._frame.sparkSession.sparkContext
+    context._jsc, context.statusTracker = SimpleNamespace(sc=lambda: scala), lambda: tracker
+    assert rows.awaits_lost_results() is expected
+    list(rows)  # closes the connection
+
+
 def test_the_connection_is_open_until_java_has_written_the_order_of_the_batches(rows_from_java):
     rows = rows_from_java(END + struct.pack(">i", 3), java_closes=False)
 

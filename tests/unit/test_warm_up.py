@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import tempfile
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -123,6 +124,31 @@ def test_the_checkpoint_is_a_new_one_on_the_server_of_spark_connect(monkeypatch,
     assert writer.set.keys() == {"queryName", "checkpointLocation"}
     assert writer.set["queryName"] == module.QUERY_NAME
     assert writer.set["checkpointLocation"].startswith("file:///tmp/kafka-nb-warm-up-")
+
+
+@pytest.mark.parametrize(
+    ("exists", "more", "topic", "prefetched"),
+    [
+        (True, {}, "t", [["t"]]),
+        (False, {"on.record.error": "dead-letter", "dead.letter.topic": "dead"}, "", [[]]),
+        (True, {"preflight": "false"}, "", [[]]),
+        (True, {"delivery.guarantee": "exactly-once"}, "", []),
+    ],
+)
+def test_for_the_driver_only_its_own_producer_is_created(
+    monkeypatch, exists, more, topic, prefetched
+):
+    seen = []
+    producer = SimpleNamespace(prefetch=lambda topics: seen.append([*topics]))
+    cache = SimpleNamespace(borrow=lambda _: nullcontext(producer))
+    monkeypatch.setattr(module, "is_classic", lambda spark: spark is None)  # and nothing is asked
+    monkeypatch.setattr(module, "check", lambda _: None)
+    monkeypatch.setattr(module, "topic_exists", lambda *_: exists)
+    monkeypatch.setattr(module, "process_cache", lambda: cache)
+    options = {"kafka.bootstrap.servers": "host:9092", "topic": "t", "Send.From": "driver", **more}
+    done = warm_up(None, options)
+    assert (done.problem, done.topic, done.micro_batch_seconds) == ("", topic, 0.0)
+    assert seen == prefetched
 
 
 PLAN = "\n=== Streaming Query ===\nWriteToStream [kafka.sasl.jaas.config=secret]"
