@@ -250,20 +250,22 @@ def _only_call(options: SinkOptions, run: str | None, batch_id: int | None) -> I
     if ledger is None:
         yield
         return
+    call = run, batch_id
     with _calls_lock:
-        if _calls.get(ledger) == (run, batch_id):
+        if _calls.get(ledger) == call:
             raise ReplayDiffers(
                 f"micro-batch {batch_id}: another call of foreach_batch's function has written it, "
                 f"or writes it, with transactional.id.prefix={ledger[-2]}. Give each call in one "
                 "micro-batch a function with a transactional.id.prefix of its own, or pass all "
                 "rows in one call (union)"
             )
-        _calls[ledger] = run, batch_id
+        _calls[ledger] = call
     try:
         yield
     except BaseException:
         with _calls_lock:
-            del _calls[ledger]
+            if _calls.get(ledger) == call:  # not that of another query
+                del _calls[ledger]
         raise
 
 
