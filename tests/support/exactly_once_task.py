@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from unittest.mock import patch
 
 import pyarrow as pa
 from spark_worker import connected, run_as_worker
@@ -79,8 +80,8 @@ def write_batches(
     stage: str = "a stage",
 ):
     """What a task does; returns its report."""
-    task._origin = lambda _: Origin("a-query", str(batch_id), partition, stage)
-    with connected() as (_, rows):
+    origin = Origin("a-query", str(batch_id), partition, stage)
+    with connected() as (_, rows), patch.object(task, "_origin", lambda _: origin):
         return run_as_worker(lambda: task.write_partition(batches, parse(options)), rows)
 
 
