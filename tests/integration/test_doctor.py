@@ -300,8 +300,10 @@ def test_what_the_ledger_holds_is_read_as_the_sink_does(examine, exactly_once, k
     group = marker_group(prefix)
     wait = BrokerWait(Deadline(SECONDS), "the test", "writing")
     with closing(GroupOffset(client, exactly_once["exactly.once.ledger.topic"], group)) as offset:
-        offset.write(BatchMarker(6, 2).to_offset(), wait)
+        offset.write(BatchMarker(6, 0).to_offset(), wait)
         assert "has begun micro-batch 6" in examine(exactly_once)["ledger"].message
+        offset.write(BatchMarker(7, 2).to_offset(), wait)
+        assert "entry is missing" in examine(exactly_once)["ledger"].message
         offset.write(CommittedOffset(8, "of somebody else"), wait)
     ledger = examine(exactly_once)["ledger"]
     assert ledger.outcome is Outcome.FAILED
