@@ -49,6 +49,7 @@ class ReportFiles:
         was killed.
         """
         files = _files(self._path)
+        self._forget_all_but(files)
         # A writer appends only to its newest file.
         newest = {file.stem.rstrip("0123456789"): file for file in files}.values()
         for file in files:
@@ -69,6 +70,12 @@ class ReportFiles:
                     if offset and file not in newest:
                         self._complete.add(file)
                         del self._read[file]
+
+    def _forget_all_but(self, files: list[Path]) -> None:
+        """Others were deleted, and one that gets such a name later is new."""
+        self._complete.intersection_update(files)
+        for file in self._read.keys() - set(files):
+            del self._read[file]
 
 
 def _files(path: Path) -> list[Path]:

@@ -107,7 +107,11 @@ class LocalFolder:
     def write(self, name: str, data: bytes) -> None:
         path = self._path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        try:
+            path.write_bytes(data)
+        except BaseException:
+            path.unlink(missing_ok=True)  # an empty file would count as one of the newest
+            raise
 
     def read(self, name: str) -> bytes:
         return (self._path / name).read_bytes()

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -306,13 +307,18 @@ def test_a_report_behind_a_line_that_was_cut_off_is_a_line_of_its_own(tmp_path):
 def test_a_full_disk_is_a_warning(tmp_path, monkeypatch, caplog):
     append(report(0), str(tmp_path))
 
-    def reject(self, name, line):
+    def reject(self, *_):
         raise OSError(28, "No space left on device")
 
+    def create_and_reject(path, data):
+        path.touch()
+        reject(path)
+
     monkeypatch.setattr(LocalFolder, "append_line", reject)
-    monkeypatch.setattr(LocalFolder, "write", reject)
+    monkeypatch.setattr(Path, "write_bytes", create_and_reject)
     append(report(1), str(tmp_path))
     assert "No space left" in caplog.text
+    assert list(batches(tmp_path).values()) == [[0]]  # and no empty file, which would be the newest
 
 
 @pytest.mark.parametrize("deletes", ["what a failed task left", "the oldest report"])

@@ -63,6 +63,17 @@ def test_old_files_are_not_opened_again(tmp_path, monkeypatch):
     assert opened == ["report-2", "report-3", "copied-99"]
 
 
+def test_a_file_that_gets_the_name_of_a_deleted_one_is_read(tmp_path):
+    files = ReportFiles(tmp_path)
+    for numbers in ((1, 2, 3), (4, 5)):
+        for file, number in enumerate(numbers):
+            write(tmp_path, number, file=file)
+        assert batch_ids(files) == [*numbers]
+        for path in tmp_path.iterdir():
+            path.unlink()
+        assert batch_ids(files) == []
+
+
 def test_a_last_line_that_is_cut_off_is_read_when_it_is_complete(tmp_path):
     file = write(tmp_path, 1)
     whole = line(2)
