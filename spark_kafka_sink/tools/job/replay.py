@@ -45,9 +45,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _AFTER_FAILURE = (
-    "a restarted replay repeats the micro-batch that failed. If a record was rejected again, "
-    "remove the cause, or repair or exclude the record with --sql. If dead letters expired before "
-    "they were read, skip them once with --set source.options.failOnDataLoss=false"
+    "a restarted replay repeats the micro-batch that failed; the figures do not include what was "
+    "sent of it. If a record was rejected again, remove the cause, or repair or exclude the record "
+    "with --sql. If dead letters expired before they were read, skip them once with "
+    "--set source.options.failOnDataLoss=false"
 )
 # Options of the stream that a replay leaves out: each row has its own topic; the column of restored
 # timestamps has a name of its own; a record that is rejected again ends the replay, and does not
