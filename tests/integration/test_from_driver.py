@@ -82,7 +82,7 @@ def fail(rows, sink, tmp_path):
     """Run a query that fails; returns the first line of its error, and the seconds it took."""
     query, started = start(rows, sink, tmp_path), time.monotonic()
     with pytest.raises(StreamingQueryException):
-        query.awaitTermination(60)
+        query.awaitTermination(120)
     seconds = time.monotonic() - started
     return str(query.exception()), seconds
 
@@ -645,7 +645,7 @@ def test_the_format_refuses_the_option(spark, target, tmp_path):
     writer = words.writeStream.format("kafka-nb").options(**target.options)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     with pytest.raises(StreamingQueryException, match=refused):
-        query.awaitTermination(60)
+        query.awaitTermination(120)
 
 
 def test_patched_writers_send_from_the_driver_too(spark, target, tmp_path):

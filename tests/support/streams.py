@@ -30,7 +30,7 @@ def run(writer, tmp_path):
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(120)
     return query
 
 
