@@ -243,8 +243,8 @@ def _driver_ledger(options: SinkOptions) -> tuple[str, ...] | None:
 def _only_call(options: SinkOptions, run: str | None, batch_id: int | None) -> Iterator[None]:
     """Raise ReplayDiffers if another call has written the micro-batch in the query's same run.
 
-    Or if it is writing it in another thread. This one would send nothing, and nobody would notice:
-    the driver does not compare rows. A call that fails may be repeated.
+    Or if it is writing it in another thread. This one would send nothing, and nobody would notice
+    unless it has more rows: only their number is compared. A call that fails may be repeated.
     """
     ledger = _driver_ledger(options)
     if ledger is None:

@@ -18,9 +18,9 @@ from spark_kafka_sink.transactions.ledger import (
     read_commit_entry,
 )
 from spark_kafka_sink.transactions.offset_calls import (
-    CLIENTS_AT_ONCE,
     BrokerWait,
     borrow_offset,
+    in_parts,
     never,
     read_offsets,
 )
@@ -67,7 +67,7 @@ def write(
             return
         most = max(tasks, expected)
         committed: dict[int, int] = {}
-        for part in (range(most)[i : i + CLIENTS_AT_ONCE] for i in range(0, most, CLIENTS_AT_ONCE)):
+        for part in in_parts([*range(most)]):
             committed |= _committed_rows(options, settings, prefix, batch_id, part, wait)
             wait = replace(wait, deadline=Deadline(seconds))  # for each step, as in a claim
         rows = sum(committed.values())

@@ -33,10 +33,10 @@ from spark_kafka_sink.transactions.ledger import (
     transaction_count,
 )
 from spark_kafka_sink.transactions.offset_calls import (
-    CLIENTS_AT_ONCE,
     BrokerWait,
     GroupOffset,
     borrow_offset,
+    in_parts,
     never,
     read_offsets,
 )
@@ -289,7 +289,7 @@ class LayoutClaim:
                 commit_entry_group(self._prefix, partition)
                 for partition in range(transaction_count(previous_partition_count))
             ]
-            parts = [ids[i : i + CLIENTS_AT_ONCE] for i in range(0, len(ids), CLIENTS_AT_ONCE)]
+            parts = in_parts(ids)
             # All are fenced before any entry is read: a task commits its entry until it is fenced.
             for part in parts:
                 self._report_progress(self._step_wait(purpose))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from spark_kafka_sink.advice import Advice, advice_on_broker_error
 from spark_kafka_sink.clients.idle_clients import IdleClients
@@ -48,6 +49,8 @@ _MAX_IDLE = 10
 _MAX_IDLE_WITHOUT_SPACE = 3
 #: each client has some threads and connections
 CLIENTS_AT_ONCE = 16
+
+T = TypeVar("T")
 
 _REJECTED: Mapping[int, Advice] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: Advice.GROUP_AUTHORIZATION_FAILED,
@@ -256,12 +259,17 @@ def _most_idle() -> int:
     return _MAX_IDLE if free_address_space() == math.inf else _MAX_IDLE_WITHOUT_SPACE
 
 
+def in_parts(items: list[T]) -> list[list[T]]:
+    """``items``, each of which needs a client: parts of at most ``CLIENTS_AT_ONCE``."""
+    return [items[i : i + CLIENTS_AT_ONCE] for i in range(0, len(items), CLIENTS_AT_ONCE)]
+
+
 def read_offsets(
     settings: ClientSettings, topic: str, groups: Sequence[str], wait: BrokerWait
 ) -> dict[str, CommittedOffset | None]:
     """The stable offsets of groups; raises what ``GroupOffset.read`` raises.
 
-    At most ``CLIENTS_AT_ONCE`` of them, because each needs a client.
+    Of one of the ``in_parts``.
     """
     with ExitStack() as stack:
         offsets = [

@@ -527,6 +527,9 @@ def test_a_replay_of_what_the_driver_committed_may_bring_other_rows_but_not_more
     )
     assert "checkpoint is older than the topics" in said
     assert "set a new transactional.id.prefix and exactly.once.first.batch=5" in said
+    # A task of version 0.3 was late: it took the driver's layout for one with one partition.
+    with pytest.raises(ReplayDiffers, match="has committed 3 different rows"):
+        check_replay(task, CommitEntry(5, 1, 3, "f"), 3, "g")
 
 
 def test_entries_markers_and_layouts_come_back_from_their_offsets():

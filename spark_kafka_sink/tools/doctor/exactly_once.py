@@ -140,13 +140,14 @@ def ledger(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]
         return [warned(str(error), advice, prefix)]
     except KafkaSinkError as error:
         return [failed(str(error), "See above for missing rights", prefix)]
-    latest = max((at.batch_id for at in (marker, layout, entry) if at is not None), default=None)
+    known = (marker, layout, entry)
+    latest = max((part.batch_id for part in known if part is not None), default=None)
     if latest is None:
         return [passed("none yet: the query's first micro-batch creates it", prefix)]
     if marker is not None:
-        known, task = Ledger(marker, layout, entry), Task(marker.batch_id + 1, 0, marker.partitions)
-        if known.decide(task) is Decision.FAIL_LOST:
-            return [failed(str(known.error(Decision.FAIL_LOST, task, prefix)), "", prefix)]
+        state, task = Ledger(*known), Task(marker.batch_id + 1, 0, marker.partitions)
+        if state.decide(task) is Decision.FAIL_LOST:
+            return [failed(str(state.error(Decision.FAIL_LOST, task, prefix)), "", prefix)]
     return [passed(f"the query has begun micro-batch {latest}", prefix)]
 
 
