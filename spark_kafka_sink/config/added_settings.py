@@ -98,6 +98,8 @@ def group_settings(settings: ClientSettings, group: str) -> ClientSettings:
     """For a consumer that reads and writes a group's offsets, and never joins the group."""
     added = {
         "group.id": group,
+        # librdkafka compares it with receive.message.max.bytes, which a user may have lowered.
+        "fetch.max.bytes": settings["message.max.bytes"],
         "enable.auto.commit": "false",
         # Only stable offsets are read.
         "isolation.level": "read_committed",

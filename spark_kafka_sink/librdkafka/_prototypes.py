@@ -234,6 +234,7 @@ fatal_error = prototype("rd_kafka_fatal_error", INT, PTR, TEXT, SIZE)
 
 # --- Login ---------------------------------------------------------------------------------------
 
+sasl_set_credentials = prototype("rd_kafka_sasl_set_credentials", PTR, PTR, TEXT, TEXT)
 oauthbearer_set_token = prototype(
     "rd_kafka_oauthbearer_set_token", INT, PTR, TEXT, INT64, TEXT, POINTER(TEXT), SIZE, TEXT, SIZE
 )

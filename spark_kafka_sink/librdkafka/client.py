@@ -111,6 +111,10 @@ class Client:
             c.conf_destroy(conf)
             problem = text.value.decode(errors="replace")
             raise thread_limit_reached(problem) if _NO_THREAD in problem else ValueError(problem)
+        user, password = settings.get("sasl.username"), settings.get("sasl.password")
+        if user and password:
+            # Again, because rd_kafka_conf_set removes white space at the beginning.
+            c.sasl_set_credentials(self._handle, user.encode(), password.encode())
         self._servers = settings.get("bootstrap.servers", "")
         #: whether the servers were added, by the first request or record
         self.has_bootstrapped = not self._servers

@@ -44,7 +44,8 @@ from spark_kafka_sink.tools.doctor import Outcome
 FEW = 5  # attempts
 AT_ONCE_SECONDS = 15.0  # Spark's own start included; a budget would be 30 s or 60 s
 examined = partial(doctor_results.examined, secret="password-of")
-USERS = {"alice": "password-of-alice", "bob": "password-of-bob"}
+# Java keeps white space in them; librdkafka's rd_kafka_conf_set does not.
+USERS = {"alice": " password-of-alice", "bob": "password-of-bob"}
 KEY_PASSWORD = "password-of-the-key"
 STORE_PASSWORD = "password-of-the-store"
 LOGIN = "org.apache.kafka.common.security"

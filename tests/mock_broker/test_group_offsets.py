@@ -78,6 +78,13 @@ def test_an_offset_is_read_with_its_metadata(offset):
     assert offset.read(wait()) == OFFSET
 
 
+def test_a_small_limit_of_what_is_received_is_none_of_the_groups_consumer(options):
+    """librdkafka compares it with ``fetch.max.bytes``, which nobody sets."""
+    client = options(**{"kafka.receive.message.max.bytes": "1500000"}).producer.client
+    with closing(GroupOffset(client, "t", "p.0")) as offset:
+        assert offset.read(wait()) is None
+
+
 @PASSING
 def test_a_read_survives(cluster, offset, codes):
     offset.write(OFFSET, wait())

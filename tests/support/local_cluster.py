@@ -209,4 +209,5 @@ def create_users(internal_servers: str, bootstrap_servers: str, security: Securi
                 "log_level": 2,
             }
         )
+        user.set_sasl_credentials(name, password)  # with white space at the beginning
         user.list_topics(timeout=START_SECONDS)
