@@ -78,6 +78,8 @@ _TUNING = "tunes only Java's client"
 
 #: Settings that change nothing in what is written, where, and by whom -> whose they are.
 IGNORED: Mapping[str, str] = {
+    # librdkafka's producer reads it, too. Spark's source and sink often have the same options.
+    "allow.auto.create.topics": "Kafka's consumer",
     **dict.fromkeys(
         (
             "auto.include.jmx.reporter",
@@ -169,7 +171,9 @@ REJECTED: Mapping[str, str] = {
     "sasl.login.callback.handler.class": logins.INSTEAD_OF_LOGIN_CLASSES,
     "sasl.login.class": logins.INSTEAD_OF_LOGIN_CLASSES,
     "sasl.oauthbearer.header.urlencode": "the client never encodes its id and secret so; remove it",
-    "sasl.oauthbearer.jwt.retriever.class": logins.INSTEAD_OF_LOGIN_CLASSES,
+    "sasl.oauthbearer.jwt.retriever.class": f"{logins.INSTEAD_OF_LOGIN_CLASSES}; for Java's "
+    "JwtBearerJwtRetriever, set kafka.sasl.oauthbearer.grant.type="
+    "urn:ietf:params:oauth:grant-type:jwt-bearer",
     "sasl.oauthbearer.jwt.validator.class": logins.INSTEAD_OF_LOGIN_CLASSES,
     "enable.gapless.guarantee": "remove it; with it, a client could send nothing more after "
     "one failed record",
@@ -195,7 +199,10 @@ SAME_AS_DEFAULT: Mapping[str, tuple[str, ...]] = {
     ),
     "partitioner.ignore.keys": ("false",),
     "sasl.oauthbearer.header.urlencode": ("false",),
-    "sasl.oauthbearer.jwt.retriever.class": (f"{logins.KAFKAS_OAUTH}.DefaultJwtRetriever".lower(),),
+    "sasl.oauthbearer.jwt.retriever.class": tuple(
+        f"{logins.KAFKAS_OAUTH}.{name}".lower()
+        for name in ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever")
+    ),
     "sasl.oauthbearer.jwt.validator.class": (f"{logins.KAFKAS_OAUTH}.DefaultJwtValidator".lower(),),
     "security.providers": ("",),
     "ssl.cipher.suites": ("",),

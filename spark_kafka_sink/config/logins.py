@@ -230,6 +230,11 @@ def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
             "SCRAM-SHA-512, OAUTHBEARER, or GSSAPI for Kerberos, Java's default"
         )
     mechanism = settings.get("sasl.mechanism", "").upper() if protocol.startswith("sasl") else ""
+    if oauth_callback and mechanism != "OAUTHBEARER":
+        raise InvalidOption(
+            "oauth.callback has an effect only with kafka.security.protocol=SASL_SSL or "
+            "SASL_PLAINTEXT, and kafka.sasl.mechanism=OAUTHBEARER"
+        )
     if mechanism.startswith(("PLAIN", "SCRAM")) and "sasl.username" not in settings:
         raise InvalidOption(
             f"kafka.sasl.mechanism={mechanism} needs a user name and a password: set {JAAS_OPTION}"
@@ -237,7 +242,7 @@ def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
     ways = ["a token endpoint (kafka.sasl.oauthbearer.*)"] * fetches_tokens(settings)
     ways += [f"kafka.{UNSECURED}=true"] * (settings.get(UNSECURED, "").lower() == "true")
     ways += ["oauth.callback"] * bool(oauth_callback)
-    if settings.get("sasl.mechanism", "").upper() == "OAUTHBEARER":
+    if mechanism == "OAUTHBEARER":
         if not ways:
             raise InvalidOption(
                 "kafka.sasl.mechanism=OAUTHBEARER needs tokens: set "
@@ -246,10 +251,6 @@ def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
             )
         if len(ways) > 1:
             raise InvalidOption(f"{' and '.join(ways)} are two ways to get tokens; keep one")
-    elif oauth_callback:
-        raise InvalidOption(
-            "oauth.callback has an effect only with kafka.sasl.mechanism=OAUTHBEARER"
-        )
 
 
 def fetches_tokens(settings: Mapping[str, str]) -> bool:
@@ -276,6 +277,7 @@ _SHADED = "kafkashaded."  # Databricks' prefix
 
 _URL = "sasl.oauthbearer.token.endpoint.url"
 _ID, _SECRET = "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"
+_CLOUD = "sasl.oauthbearer.metadata.authentication.type"
 _SCOPE, _EXTENSIONS = "sasl.oauthbearer.scope", "sasl.oauthbearer.extensions"
 #: librdkafka's settings -> those of Java, since Kafka 4.1
 _JAVAS_SETTINGS: Mapping[str, str] = {
@@ -507,7 +509,15 @@ def check_endpoint(settings: Mapping[str, str]) -> None:
 
     It would say so itself, but only where it also fetches the first token.
     """
-    if settings.get("sasl.oauthbearer.metadata.authentication.type", "none").lower() != "none":
+    kind = settings.get(_CLOUD, "none").lower()
+    if kind == "aws_iam":  # Confluent's Python client does this itself
+        raise InvalidOption(
+            f"kafka.{_CLOUD}={kind} is not supported: for Amazon MSK, set "
+            "kafka.sasl.mechanism=AWS_MSK_IAM; for other brokers, oauth.callback, a function in "
+            "Python that makes the tokens",
+            option=f"kafka.{_CLOUD}",
+        )
+    if kind != "none":
         return  # a cloud's own service, which identifies its clients itself
     uses_secret = settings.get("sasl.oauthbearer.grant.type", _CREDENTIALS).lower() == _CREDENTIALS
     needed = (_URL, _ID, _SECRET) if uses_secret else (_URL,)
@@ -519,6 +529,12 @@ def check_endpoint(settings: Mapping[str, str]) -> None:
             f"tokens of an identity provider need {', '.join(missing)}; {JAAS_OPTION} with "
             f"{OAUTH_MODULE} may have clientId and clientSecret instead"
         )
+    for name in needed:
+        if settings[name][0].isspace():
+            raise InvalidOption(
+                f"kafka.{name} begins with white space, which the client would remove; correct it",
+                option=f"kafka.{name}",
+            )
     if settings[_URL].lower().startswith("file:"):
         raise InvalidOption(
             f"kafka.{_URL} is a file, which only Java's client reads as a token; set "

@@ -93,7 +93,7 @@ def _longer(name: str, known: Collection[str]) -> str | None:
 # too are missing: they mean the same to all clients.
 _SETTINGS: Mapping[str, str] = {
     "Kafka's consumer": """
-        allow.auto.create.topics auto.commit.interval.ms auto.offset.reset check.crcs client.rack
+        auto.commit.interval.ms auto.offset.reset check.crcs client.rack
         default.api.timeout.ms enable.auto.commit exclude.internal.topics fetch.max.bytes
         fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol
         group.remote.assignor heartbeat.interval.ms internal.leave.group.on.close

@@ -386,6 +386,12 @@ def test_a_setting_that_is_rejected_is_accepted_if_it_changes_nothing(name, valu
     assert translate({name: value.upper()}) == translate({})
 
 
+def test_javas_other_retriever_of_tokens_is_rejected_with_the_setting_that_stands_for_it():
+    retriever = "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever"
+    message = rejection({"sasl.oauthbearer.jwt.retriever.class": retriever})
+    assert "set kafka.sasl.oauthbearer.grant.type=urn:ietf:params:oauth:grant-type:jwt" in message
+
+
 def test_rejected_value_is_reported_under_the_given_name():
     settings = {"compression.type": "gzip", "compression.gzip.level": "99"}
     assert "kafka.compression.gzip.level" in rejection(settings)

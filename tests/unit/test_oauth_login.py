@@ -335,10 +335,25 @@ def test_a_comma_in_an_extension_does_not_end_it():
             r"need kafka\.sasl\.oauthbearer\.assertion\.file or ",
         ),
         ({**OAUTH, "sasl.oauthbearer.method": "oidc"}, "token.endpoint.url, .*client.id, .*secret"),
+        *(
+            (java(words, **ENDPOINT), rf"{name} begins with white space, which the client would")
+            for name, words in (
+                ("client.secret", "clientId='me' clientSecret=' hunter2'"),
+                ("client.id", "clientId='\tme' clientSecret='hunter2'"),
+            )
+        ),
+        ({**OAUTH, **OIDC, "sasl.oauthbearer.metadata.authentication.type": "AWS_IAM"},
+         r"type=aws_iam is not supported: .*AWS_MSK_IAM.*oauth\.callback"),
     ],
 )  # fmt: skip
 def test_what_is_missing_or_cannot_be_translated_is_rejected_with_advice(settings, advice):
     assert re.search(advice, rejection(settings))
+
+
+@pytest.mark.parametrize("protocol", [{}, {"security.protocol": "SSL"}])
+def test_a_function_for_tokens_without_a_login_is_rejected(protocol):
+    settings = {**protocol, "sasl.mechanism": "OAUTHBEARER"}
+    assert "only with kafka.security.protocol=SASL_SSL" in rejection(settings, "a:b")
 
 
 def test_a_token_endpoint_beside_a_function_is_rejected():
