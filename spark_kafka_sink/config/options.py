@@ -46,6 +46,7 @@ from spark_kafka_sink.config.registry_options import REGISTRY_PREFIX, SETTINGS, 
 from spark_kafka_sink.config.serialization_options import (
     SerializationOptions,
     read_serialization,
+    without_unused_registry,
 )
 from spark_kafka_sink.errors import InvalidOption, KafkaSinkError
 from spark_kafka_sink.records.column_table import COLUMNS, TIMESTAMP
@@ -461,6 +462,7 @@ def _read(
 ) -> tuple[SinkOptions | None, list[InvalidOption]]:
     """The options, or what is wrong with them, as far as it can be known together."""
     problems = _Problems()
+    texts = without_unused_registry(texts, notices)
     values = OptionValues(
         {option.name: problems.attempt(option.read, texts, notices) for option in table.OPTIONS}
     )
@@ -469,7 +471,7 @@ def _read(
     producer = _producer_options(values, texts, notices, problems)
     client = None if producer is None else producer.client
     exactly_once = problems.attempt(_exactly_once, values, texts, client, notices)
-    serialization = problems.attempt(read_serialization, values, texts, notices)
+    serialization = problems.attempt(read_serialization, values, texts)
     problems.attempt(_check_timestamp_column, values)
     if values[table.SEND_FROM] != "driver" and table.DRIVER_MAX_ROWS.is_set(texts):
         notices.ignore(table.DRIVER_MAX_ROWS.name, f"only with {_FROM_DRIVER}")

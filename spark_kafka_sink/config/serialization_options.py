@@ -79,8 +79,12 @@ _OURS = (
 )
 
 
+_FORMAT_NAMES = (table.VALUE_FORMAT.name, table.KEY_FORMAT.name)
+_A_FORMAT = f"{' or '.join(_FORMAT_NAMES)}, avro or json"
+
+
 def read_serialization(
-    values: OptionValues, texts: Mapping[str, str], notices: Notices
+    values: OptionValues, texts: Mapping[str, str]
 ) -> SerializationOptions | None:
     """The options of formats and of the registry, or None; raises InvalidOption.
 
@@ -106,7 +110,13 @@ def read_serialization(
                     "or remove it"
                 )
     if not columns:
-        _check_without_format(texts, notices)
+        for option in _OURS:
+            if option.is_set(texts):
+                raise InvalidOption(
+                    f"{option.name} has an effect only with {_A_FORMAT}; set one of them, or "
+                    "remove it",
+                    option=option.name,
+                )
         return None
     settings = _client_settings(texts)
     for column in columns:
@@ -208,23 +218,22 @@ def _other_schema(document: Mapping[str, Any], schema_format: str, option: str) 
     return None
 
 
-def _check_without_format(texts: Mapping[str, str], notices: Notices) -> None:
-    """Note that the settings of Confluent's serializers are ignored; raise InvalidOption for ours.
+def without_unused_registry(texts: Mapping[str, str], notices: Notices) -> dict[str, str]:
+    """``texts`` without the settings of Confluent's serializers, if no column has a format.
 
-    Programs pass them to Spark's own sink too, which has no use for them either.
+    Programs pass them to Spark's own sink too, which does not even read them.
     """
-    instead = f"{table.VALUE_FORMAT.name} or {table.KEY_FORMAT.name}, avro or json"
-    for option in table.ONLY_WITH_REGISTRY:
-        if option in _OURS and option.is_set(texts):
-            raise InvalidOption(
-                f"{option.name} has an effect only with {instead}; set one of them, or remove it",
-                option=option.name,
-            )
+    if any(texts.get(name, "bytes").strip().lower() != "bytes" for name in _FORMAT_NAMES):
+        return dict(texts)
     ours = {option.name for option in _OURS}
     confluents = {option.name for option in table.ONLY_WITH_REGISTRY} - ours
-    for name in texts:
-        if name in confluents or name.startswith(REGISTRY_PREFIX):
-            notices.ignore(name, f"only with {instead}")
+    result = {}
+    for name, text in texts.items():
+        if name in confluents or (name.startswith(REGISTRY_PREFIX) and name not in ours):
+            notices.ignore(name, f"only with {_A_FORMAT}")
+        else:
+            result[name] = text
+    return result
 
 
 def _check_column_format(column: ColumnFormat, *, is_latest: bool) -> None:

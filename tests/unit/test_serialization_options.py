@@ -143,6 +143,9 @@ def test_what_is_rejected(texts, complaint):
         REGISTRY,
         {"auto.register.schemas": "false"},
         {"schema.registry.ssl.truststore.location": "s"},
+        {"schema.registry.url": "mock://"},
+        {"value.subject.name.strategy": "io.confluent.kafka.serializers.subject.TopicRecord"},
+        {"use.latest.version": "yes"},
     ],
     ids=str,
 )
