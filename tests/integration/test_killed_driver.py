@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from held_drivers import COMMITTED, SECONDS, STEPS, HeldDriver, options, words_of
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions
 from streams import run, stream_of
 from suspension import suspended
 from topics import Topics
@@ -171,7 +172,7 @@ def begun(request, spark, own_topics, tmp_path):
 
 @dataclass
 class BegunByExecutors:
-    """A query with two Spark partitions, whose second micro-batch fails at a bad row."""
+    """A query with two Spark partitions, whose second micro-batch fails at bad rows."""
 
     spark: object
     topics: Topics
@@ -190,11 +191,10 @@ class BegunByExecutors:
     def add(self, words):
         return stream_of(self.spark, self.folder / "words", words)
 
-    def run(self, sender, bad="none"):
+    def run(self, sender, bad=()):
         words = stream_of(self.spark, self.folder / "words")
-        rows = words.selectExpr(
-            "value AS key", "value", f"if(value = '{bad}', -1, null) AS partition"
-        )
+        partition = functions.when(words.value.isin(*bad), -1).alias("partition")
+        rows = words.select(words.value.alias("key"), "value", partition)
         sink_options = options(self.topics.bootstrap_servers, self.topic) | {"send.from": sender}
         if self.hashed == "hash(key)":
             rows = rows.repartition(2, "key")
@@ -202,16 +202,15 @@ class BegunByExecutors:
                 sink_options["exactly.once.partitions"] = "2"
         run(rows.writeStream.foreachBatch(foreach_batch(sink_options)), self.folder)
 
-    def fail(self, sender, bad="none"):
+    def fail(self, sender, bad=()):
         with pytest.raises(StreamingQueryException) as raised:
             self.run(sender, bad)
         return sink_error(str(raised.value))
 
-    def begin(self, bad_partition):
-        """Run the second micro-batch until it fails; the tasks before have committed."""
+    def begin(self, bad_partitions):
+        """Run the second micro-batch until a task fails at its first row."""
         self.add(self.partitions[0] + self.partitions[1])
-        with one_task_at_a_time(self.spark, self.folder):
-            error = self.fail("executors", self.partitions[bad_partition][0])
+        error = self.fail("executors", [self.partitions[number][0] for number in bad_partitions])
         assert error.startswith("InvalidRecord: "), error
 
     def committed(self):
@@ -239,7 +238,8 @@ def one_task_at_a_time(spark, folder):
 
 
 def test_a_micro_batch_that_some_tasks_have_committed_is_completed_by_tasks(begun):
-    begun.begin(bad_partition=1)
+    with one_task_at_a_time(begun.spark, begun.folder):  # the first one commits
+        begun.begin([1])
     visible = sorted(words_of(0) + begun.partitions[0])
     assert begun.committed() == visible
     error = begun.fail("driver")
@@ -257,7 +257,7 @@ def test_a_micro_batch_that_some_tasks_have_committed_is_completed_by_tasks(begu
 
 
 def test_a_micro_batch_of_which_no_task_has_committed_is_sent_by_the_driver(begun):
-    begun.begin(bad_partition=0)
+    begun.begin([0, 1])  # Spark starts the second task before it knows that the first has failed
     assert begun.committed() == words_of(0)
     begun.run("driver")
     assert begun.committed() == sorted(words_of(0) + begun.partitions[0] + begun.partitions[1])
