@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,6 +111,7 @@ class RegistryClient:
         }
         with _naming_causes(options):
             with _readable_pem(options) as files:
+                _check_certificate({**options, **files})
                 self._client = _new_client(SchemaRegistryClient, {**settings, **files}, options)
             _trust_as_registry(self._client, options)
         _ask_first_what_answered(self._client)
@@ -250,8 +251,9 @@ def _naming_causes(options: RegistryOptions) -> Iterator[None]:
         if not isinstance(error, (OSError, ValueError)) and type(error).__name__ != "InvalidURL":
             text = f"{type(error).__name__}: {text}"  # about no setting
             raise not_loadable("confluent_kafka", text) from None
+        named = "ssl.ca.location" if "X509" in text else "*"
         raise InvalidOption(
-            f"the schema registry's client rejects its settings (schema.registry.*): {text}"
+            f"the schema registry's client rejects its settings ({REGISTRY_PREFIX}{named}): {text}"
             f"{openssl_variables(text)}"
         ) from None
 
@@ -338,6 +340,30 @@ def _readable_pem(options: RegistryOptions) -> Iterator[dict[str, str]]:
                 copy.flush()
                 files[name] = copy.name
         yield files
+
+
+def _check_certificate(settings: Mapping[str, str]) -> None:
+    """Raise InvalidOption for a certificate or key that the client could not load.
+
+    Its error would name neither, and it would ask for a key's password at the terminal.
+    """
+    if "ssl.certificate.location" not in settings:
+        return
+    import ssl  # here, because a worker without TLS starts sooner
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_cert_chain(
+            settings["ssl.certificate.location"],
+            settings.get("ssl.key.location"),
+            lambda: settings.get("ssl.key.password", ""),
+        )
+    except OSError as error:
+        raise InvalidOption(
+            f"the schema registry's client cannot load its certificate or key: {error}. Correct "
+            f"{REGISTRY_PREFIX}ssl.certificate.location or {REGISTRY_PREFIX}ssl.key.location; a "
+            f"key with a password needs {REGISTRY_PREFIX}ssl.key.password"
+        ) from None
 
 
 def _trust_as_registry(client: SchemaRegistryClient, options: RegistryOptions) -> None:

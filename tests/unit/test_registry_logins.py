@@ -294,9 +294,35 @@ def test_mutual_tls(authority, tls, tmp_path, line_break):
         assert register(registry.url, **settings) == 1
         with pytest.raises(RegistryUnavailable):
             register(registry.url, ssl_ca_location=str(tmp_path / "ca.pem"))
-    with pytest.raises(InvalidOption, match=r"schema\.registry\.\*") as caught:
-        register(registry.url, **{**settings, "ssl_key_password": "secret-of-no-key"})
-    assert "secret" not in str(caught.value)
+
+
+def test_a_certificate_that_cannot_be_loaded_names_its_settings(authority, tmp_path):
+    """The client would ask for the password at the terminal, and wait."""
+    client = authority.issue_cert("u@example.org")
+    (tmp_path / "chain.pem").write_text(chain_pem(client))
+    (tmp_path / "key.pem").write_text(key_pem(client, KEY_PASSWORD))
+    (tmp_path / "other.pem").write_text(key_pem(authority.issue_cert("v@example.org")))
+    chain = {"ssl_certificate_location": str(tmp_path / "chain.pem")}
+    expected = (
+        r"Correct schema\.registry\.ssl\.certificate\.location or schema\.registry\.ssl\.key\."
+        r"location; a key with a password needs schema\.registry\.ssl\.key\.password$"
+    )
+    for more in (
+        {"ssl_key_location": str(tmp_path / "key.pem")},
+        {"ssl_key_location": str(tmp_path / "key.pem"), "ssl_key_password": "secret-of-no-key"},
+        {"ssl_key_location": str(tmp_path / "other.pem")},
+        {"ssl_key_location": str(tmp_path)},
+        {},
+    ):
+        with pytest.raises(InvalidOption, match=expected) as caught:
+            client_of("http://127.0.0.1:1", **chain, **more)
+        assert "secret" not in str(caught.value)
+
+
+def test_a_file_without_authorities_names_its_setting(tmp_path):
+    (tmp_path / "empty.pem").touch()
+    with pytest.raises(InvalidOption, match=r"\(schema\.registry\.ssl\.ca\.location\): "):
+        client_of("http://127.0.0.1:1", ssl_ca_location=str(tmp_path / "empty.pem"))
 
 
 def test_a_trust_store_that_was_replaced_is_read_by_the_next_request(tmp_path):
