@@ -442,7 +442,7 @@ def _sink_error(
         url = registry.get("bearer.auth.issuer.endpoint.url", "its endpoint")
         problem = hide_secrets(
             f"no token for the login at the schema registry {registry.url} from {url}: "
-            f"{error.message}".rstrip("."),
+            f"{' '.join(error.message.split())}".rstrip("."),
             registry,
         )
         if _is_rejection(error.__context__):
@@ -476,8 +476,10 @@ def _is_rejection(cause: BaseException | None) -> bool:
 
 def _is_passing(error: Exception | None) -> bool:
     """Whether the same request may have an answer a moment later."""
-    from confluent_kafka.schema_registry.error import SchemaRegistryError
+    from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
+    if isinstance(error, OAuthTokenError):
+        return not _is_rejection(error.__context__)
     if isinstance(error, SchemaRegistryError):
         return _is_transient(error.http_status_code)
     # It is an error of httpx or httpx2: confluent-kafka uses what is installed.

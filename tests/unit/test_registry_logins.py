@@ -151,9 +151,21 @@ def test_oauth_whose_endpoint_does_not_answer_is_no_rejection(registry):
 def test_an_endpoint_without_a_token_is_a_rejection_unless_it_may_pass(registry, status, error):
     with (
         served(lambda path, headers: (status, "later")) as url,
-        pytest.raises(error, match="no token for the login"),
+        pytest.raises(error, match=r"no token for the login .*/token: .*bearer\.auth"),
     ):
         register(registry.url, **oauth(SimpleNamespace(token_url=f"{url}/token")))
+
+
+def test_a_token_that_is_not_there_for_a_moment_is_requested_again(registry):
+    """With several URLs, the client itself repeats no request."""
+    answers = [(503, "later")]
+
+    def answer(*_):
+        return answers.pop() if answers else (200, {"access_token": "t", "expires_in": 600})
+
+    with served(answer) as url:
+        endpoint = SimpleNamespace(token_url=f"{url}/token")
+        assert register(f"{registry.url},{registry.url}", **oauth(endpoint)) == 1
 
 
 @pytest.mark.parametrize("status", [408, 429, 500])
