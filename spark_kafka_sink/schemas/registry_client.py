@@ -114,6 +114,7 @@ class RegistryClient:
                 _check_certificate({**options, **files})
                 self._client = _new_client(SchemaRegistryClient, {**settings, **files}, options)
             _trust_as_registry(self._client, options)
+        self._token_requests = _token_requests(self._client)
         _ask_first_what_answered(self._client)
 
     def close(self) -> None:
@@ -222,8 +223,13 @@ class RegistryClient:
                 break
             time.sleep(deadline.slice(_FIRST_RETRY_MS / 1000 * 2**retry))
             (call,) = call_all(lambda ask: ask(), [question], deadline)
-        if call.error is not None:
-            raise _sink_error(call.error, self._options, subject, not_found) from None
+        error = call.error
+        if isinstance(error, TimeoutError) and self._token_requests:
+            from confluent_kafka.schema_registry.error import OAuthTokenError
+
+            error = OAuthTokenError(str(error))  # as if the client had given up in time
+        if error is not None:
+            raise _sink_error(error, self._options, subject, not_found) from None
         return call.value
 
 
@@ -391,6 +397,25 @@ def _trust_as_registry(client: SchemaRegistryClient, options: RegistryOptions) -
             return {"expires_at": time.time() + seconds, **token, "expires_in": seconds}
 
         tokens.client.fetch_token = fetch_token
+
+
+def _token_requests(client: SchemaRegistryClient) -> list[None]:
+    """One item for each token that the client is requesting, with its own attempts and waits."""
+    under_way: list[None] = []
+    tokens = client._rest_client.bearer_field_provider  # noqa: SLF001
+    if not hasattr(tokens, "generate_access_token"):
+        return under_way
+    request = tokens.generate_access_token
+
+    def noted() -> None:
+        under_way.append(None)
+        try:
+            request()
+        finally:
+            under_way.pop()
+
+    tokens.generate_access_token = noted
+    return under_way
 
 
 def hide_secrets(text: str, options: RegistryOptions) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import sys
 import time
@@ -83,6 +84,16 @@ def oauth(provider, **more: str) -> dict[str, str]:
     }
 
 
+def azure(provider, **more: str) -> dict[str, str]:
+    return {
+        "bearer_auth_credentials_source": "OAUTHBEARER_AZURE_IMDS",
+        "bearer_auth_issuer_endpoint_url": provider.token_url,
+        "bearer_auth_issuer_endpoint_query": "resource=api://registry",
+        "bearer_auth_logical_cluster": "lsrc-1",
+        **more,
+    }
+
+
 def test_oauth(registry):
     with identity_provider() as provider:
         assert register(registry.url, **oauth(provider)) == 1
@@ -114,13 +125,8 @@ def test_a_token_of_an_azure_machine(registry):
         return 200, answer
 
     with served(identity) as url:
-        machine = {
-            "bearer_auth_credentials_source": "OAUTHBEARER_AZURE_IMDS",
-            "bearer_auth_issuer_endpoint_url": f"{url}/token",
-            "bearer_auth_issuer_endpoint_query": "resource=api://registry",
-            "bearer_auth_logical_cluster": "lsrc-1",
-        }
-        assert register(registry.url, **machine) == 1
+        machine = SimpleNamespace(token_url=f"{url}/token")
+        assert register(registry.url, **azure(machine)) == 1
     assert paths == [("/token?resource=api://registry", "true")]
     assert registry.last_headers["Authorization"] == "Bearer t"
 
@@ -166,6 +172,17 @@ def test_a_token_that_is_not_there_for_a_moment_is_requested_again(registry):
     with served(answer) as url:
         endpoint = SimpleNamespace(token_url=f"{url}/token")
         assert register(f"{registry.url},{registry.url}", **oauth(endpoint)) == 1
+
+
+@pytest.mark.parametrize("login", [oauth, azure])
+def test_an_endpoint_that_stays_silent_is_named_in_the_registrys_stead(registry, login):
+    """The deadline comes before the end of the client's attempts."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/token"
+        settings = login(SimpleNamespace(token_url=url), request_timeout_ms="2000")
+        expected = rf"no token .* from {url}: no end after .*Check that .*\.endpoint\.url is right"
+        with pytest.raises(RegistryUnavailable, match=expected):
+            register(registry.url, **settings)
 
 
 @pytest.mark.parametrize("status", [408, 429, 500])
