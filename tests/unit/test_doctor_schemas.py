@@ -10,8 +10,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Yea
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import SchemaMismatch
 from spark_kafka_sink.schemas.formats import derived_schema
+from spark_kafka_sink.schemas.preparation import prepare
 from spark_kafka_sink.secret import Secret
+from spark_kafka_sink.spark.private_api import column_types
 from spark_kafka_sink.tools.doctor import writing
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.diagnosis import diagnose
@@ -26,16 +29,20 @@ def results(registry, *arguments, **more):
     return [(result.outcome.value, result.subject, result.message) for result in complete]
 
 
-def complete_results(
-    registry, check="schema_registry", schema=None, has_topic_column=False, **more: str
-):
-    options = {
+def complete_options(registry, **more: str):
+    return {
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "topic": "t",
         "value.format": "avro",
         "schema.registry.url": registry.url,
         **{name.replace("_", "."): value for name, value in more.items()},
     }
+
+
+def complete_results(
+    registry, check="schema_registry", schema=None, has_topic_column=False, **more: str
+):
+    options = complete_options(registry, **more)
     if has_topic_column:
         del options["topic"]
     results = []
@@ -98,6 +105,20 @@ def test_a_latest_schema_that_only_use_latest_version_would_read_may_be_anything
     ((outcome, _, message),) = results(registry, **options, use_latest_version="true")
     assert outcome == "failed"
     assert "the latest schema of the subject t-value" in message
+
+
+def test_a_latest_schema_that_the_column_does_not_fit_fails_as_the_query_does(registry):
+    latest = {"auto_register_schemas": "false", "use_latest_version": "true"}
+    other = StructType().add("value", StructType().add("other", StringType(), nullable=False))
+    registry.add("t-value", derived(other))
+    ((outcome, _, message),) = results(registry, schema=ORDERS, **latest)
+    assert outcome == "failed"
+    with pytest.raises(SchemaMismatch) as raised:
+        prepare(parse(complete_options(registry, **latest)), column_types(ORDERS, ["value"]), None)
+    assert message == str(raised.value)
+    # Without the DataFrame's schema, nothing is known of the column.
+    for schema in (None, other):
+        assert [outcome for outcome, *_ in results(registry, schema=schema, **latest)] == ["passed"]
 
 
 def test_topics_of_the_column_have_no_subjects_yet(registry):

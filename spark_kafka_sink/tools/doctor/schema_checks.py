@@ -15,11 +15,13 @@ from spark_kafka_sink.errors import (
     SchemaNotFound,
     UnsupportedType,
 )
-from spark_kafka_sink.schemas.registry_client import RegistryClient
+from spark_kafka_sink.schemas.registry_client import RegisteredSchema, RegistryClient
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Finding, failed, not_applicable, passed, warned
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from spark_kafka_sink.schemas.known_schemas import WantedSchema
     from spark_kafka_sink.schemas.serializer import ColumnSchema
 
@@ -115,11 +117,23 @@ def _check_subject(
     wanted = column.wanted(topic, options)
     try:
         if options.use_latest_version:
-            client.latest(wanted.subject, wanted.format)  # a check
+            latest = client.latest(wanted.subject, wanted.format)  # a check
+            if context.schema is not None:
+                _check_fit(latest, context.schema, column, wanted.subject)
         check = _check_compatible if wanted.auto_register else _check_registered
         return check(client, wanted)
     except KafkaSinkError as error:
         return failed(str(error), "", wanted.subject)
+
+
+def _check_fit(
+    latest: RegisteredSchema, schema: StructType, column: ColumnSchema, subject: str
+) -> None:
+    """Raise SchemaMismatch if the column does not fit the subject's latest schema."""
+    from spark_kafka_sink.spark.private_api import column_types
+
+    name = column.format.column
+    column.encoder(latest.schema, column_types(schema, [name])[name].arrow, subject)
 
 
 def _check_registered(client: RegistryClient, wanted: WantedSchema) -> Finding:
