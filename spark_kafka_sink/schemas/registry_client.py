@@ -169,9 +169,10 @@ class RegistryClient:
             )
         return RegisteredSchema(answer.schema_id, answer.guid, schema.schema_str)
 
-    def latest_id(self, subject: str) -> int:
-        """The id of the subject's latest version, whatever is in it; also raises SchemaNotFound."""
-        return int(self._latest(subject).schema_id)
+    def any_latest(self, subject: str) -> RegisteredSchema:
+        """The subject's latest version, whatever is in it; also raises SchemaNotFound."""
+        answer = self._latest(subject)
+        return RegisteredSchema(answer.schema_id, answer.guid, answer.schema.schema_str)
 
     def is_compatible(
         self, subject: str, schema_format: str, schema: str, *, normalize: bool

@@ -121,6 +121,25 @@ def test_a_latest_schema_that_the_column_does_not_fit_fails_as_the_query_does(re
         assert [outcome for outcome, *_ in results(registry, schema=schema, **latest)] == ["passed"]
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"auto_register_schemas": "false"},
+        {"auto_register_schemas": "false", "use_latest_version": "true"},
+    ],
+    ids=str,
+)
+def test_ids_in_headers_need_a_registry_that_gives_guids(registry, more):
+    registry.add("t-value", derived(ORDERS))
+    more = {"schema_id_location": "header", **more}
+    assert [outcome for outcome, *_ in results(registry, schema=ORDERS, **more)] == ["passed"]
+    del registry.subjects["t-value"][0]["guid"]
+    ((outcome, _, message),) = results(registry, schema=ORDERS, **more)
+    assert outcome == "failed"
+    assert message.startswith("schema.id.location=header needs GUIDs")
+
+
 def test_topics_of_the_column_have_no_subjects_yet(registry):
     checked = results(registry, schema=StructType([*ORDERS, TOPIC]), has_topic_column=True)
     assert checked == [("passed", registry.url, "it answers; the column topic names the subjects")]

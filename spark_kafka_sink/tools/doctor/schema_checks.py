@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -101,7 +101,7 @@ def _column_schemas(context: CheckContext) -> list[ColumnSchema]:
 def _check_registry(client: RegistryClient, options: SerializationOptions) -> Finding:
     """For topics of the column, which are not known."""
     try:
-        client.latest_id(_MISSING_SUBJECT)
+        client.any_latest(_MISSING_SUBJECT)
     except SchemaNotFound:
         pass
     except KafkaSinkError as error:
@@ -120,6 +120,8 @@ def _check_subject(
             latest = client.latest(wanted.subject, wanted.format)  # a check
             if context.schema is not None:
                 _check_fit(latest, context.schema, column, wanted.subject)
+        if options.id_location == "header":
+            _check_guid(client, wanted.subject)
         check = _check_compatible if wanted.auto_register else _check_registered
         return check(client, wanted)
     except KafkaSinkError as error:
@@ -136,10 +138,18 @@ def _check_fit(
     column.encoder(latest.schema, column_types(schema, [name])[name].arrow, subject)
 
 
+def _check_guid(client: RegistryClient, subject: str) -> None:
+    """Raise RegistryRejected if a schema of the subject, which may have none, has no GUID."""
+    from spark_kafka_sink.schemas.serializer import id_header
+
+    with suppress(SchemaNotFound):
+        id_header(client.any_latest(subject))
+
+
 def _check_registered(client: RegistryClient, wanted: WantedSchema) -> Finding:
     """For auto.register.schemas=false; raises SchemaNotFound."""
     if wanted.schema is None:
-        latest_id = client.latest_id(wanted.subject)
+        latest_id = client.any_latest(wanted.subject).id
         return passed(f"its latest schema has the id {latest_id}", wanted.subject)
     registered = client.look_up(
         wanted.subject, wanted.format, wanted.schema, normalize=wanted.normalize
@@ -150,7 +160,7 @@ def _check_registered(client: RegistryClient, wanted: WantedSchema) -> Finding:
 def _check_compatible(client: RegistryClient, wanted: WantedSchema) -> Finding:
     """For auto.register.schemas=true. The schema is None if it depends on an unknown type."""
     try:
-        latest_id = client.latest_id(wanted.subject)
+        latest_id = client.any_latest(wanted.subject).id
     except SchemaNotFound:
         return passed("it has no schema yet: the query registers it", wanted.subject)
     message = f"its latest schema has the id {latest_id}"
