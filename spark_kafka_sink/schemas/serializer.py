@@ -347,19 +347,31 @@ def _plain(scalar: pa.Scalar) -> Any:  # noqa: PLR0911 - one per kind of type
         return [_plain(element) for element in scalar.values]
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return bytes(scalar.as_buffer()).decode(errors="backslashreplace")
-    if pa.types.is_date(kind):
-        return str(scalar.cast(pa.string()))
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return _time(scalar)
+    if pa.types.is_duration(kind):
+        return _interval(scalar.value)
     value = scalar.as_py()
     if isinstance(value, float) and not math.isfinite(value):
         return _NOT_FINITE[str(value)]
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
-def _time(scalar: pa.TimestampScalar) -> str:
+def _time(scalar: pa.Scalar) -> str:
     """The text in UTC. ``as_py`` knows neither years beyond 9999 nor all of Spark's time zones."""
     kind = scalar.type
+    if pa.types.is_date(kind):
+        return str(scalar.cast(pa.string()))
     ticks = pa.array([scalar.value], pa.int64()).view(pa.timestamp(kind.unit))
     text = str(ticks.cast(pa.string())[0]).replace(" ", "T")
     return text if kind.tz is None else f"{text}Z"
+
+
+def _interval(microseconds: int) -> str:
+    """The text of Spark's ``to_json``, which its ``from_json`` reads."""
+    seconds, fraction = divmod(abs(microseconds), 10**6)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    text = f"{days} {hours:02}:{minutes:02}:{seconds:02}.{fraction:06}".rstrip("0").rstrip(".")
+    return f"INTERVAL '{'-' if microseconds < 0 else ''}{text}' DAY TO SECOND"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+from decimal import Decimal
 
 import fastavro
 import numpy as np
@@ -250,6 +251,9 @@ def test_key_and_value_of_a_row_are_both_serialized_or_both_json(registry, locat
         assert names == []
 
 
+MICROS = pa.duration("us")
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -261,6 +265,10 @@ def test_key_and_value_of_a_row_are_both_serialized_or_both_json(registry, locat
         (pa.array([float("nan")]), "NaN"),
         (pa.array([float("-inf")]), "-Infinity"),
         (pa.array([b"\xff"]), "/w=="),
+        (pa.array([Decimal("-1.50")]), "-1.50"),
+        (pa.array([93_600_000_000], MICROS), "INTERVAL '1 02:00:00' DAY TO SECOND"),
+        (pa.array([-500_000], MICROS), "INTERVAL '-0 00:00:00.5' DAY TO SECOND"),
+        (pa.array([-(2**63)], MICROS), "INTERVAL '-106751991 04:00:54.775808' DAY TO SECOND"),
     ],
 )
 def test_what_python_or_json_do_not_have_is_text_in_a_dead_letter(value, text):
