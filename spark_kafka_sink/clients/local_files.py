@@ -47,7 +47,8 @@ def ca_certificates() -> str | None:
 def _candidates() -> Iterator[str]:
     import ssl  # here, because a worker without TLS starts sooner
 
-    yield from filter(None, map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
+    folders = os.environ.get("SSL_CERT_DIR", "").split(os.pathsep)
+    yield from filter(None, [os.environ.get("SSL_CERT_FILE"), *folders])
     yield from BUNDLES
     yield ssl.get_default_verify_paths().openssl_cafile
     if importlib.util.find_spec("certifi"):

@@ -82,13 +82,19 @@ def variable_for_a_folder(path, monkeypatch):
     monkeypatch.setenv("SSL_CERT_DIR", str(path.parent))
 
 
-MACHINES = [debian, red_hat, own_python, slim, variable_for_a_file, variable_for_a_folder]
+def variable_for_folders(path, monkeypatch):
+    debian("/etc", monkeypatch)
+    monkeypatch.setenv("SSL_CERT_DIR", os.pathsep.join(["", "/none", str(path.parent), "/etc"]))
+
+
+FOLDERS = [variable_for_a_folder, variable_for_folders]
+MACHINES = [debian, red_hat, own_python, slim, variable_for_a_file, *FOLDERS]
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_authorities_of_a_machine_are_found(machine, bundle, monkeypatch):
     machine(bundle, monkeypatch)
-    expected = bundle.parent if machine is variable_for_a_folder else bundle
+    expected = bundle.parent if machine in FOLDERS else bundle
     assert ca_certificates() == str(expected)
 
 
