@@ -635,6 +635,15 @@ REJECTED_ROWS = [
         [Decimal(-99999), Decimal(100000), Decimal(-100000), None, Decimal(100000)],
         ["100000 has too many digits for the schema", "-100000 has too many digits for the schema"],
     ),
+    (
+        {"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 1},
+        pa.decimal128(38, 0),
+        [Decimal(10**37 - 1), Decimal(10**37), Decimal(-(10**37)), None, Decimal(10**37)],
+        [
+            f"{10**37} needs more than Arrow's 38 digits in the schema's scale",
+            f"-{10**37} needs more than Arrow's 38 digits in the schema's scale",
+        ],
+    ),
 ]
 
 

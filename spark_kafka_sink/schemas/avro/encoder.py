@@ -381,7 +381,12 @@ def _decimal(
     scale = node.scale if node.scale > arrow_type.scale else None
     if digits < 0:
         return None
-    return writers.Decimal(path, size, digits if digits < arrow_type.precision else None, scale)
+    rule = "has too many digits for the schema"
+    if node.precision > 38:
+        rule = "needs more than Arrow's 38 digits in the schema's scale"
+    return writers.Decimal(
+        path, size, digits if digits < arrow_type.precision else None, scale, rule
+    )
 
 
 _PRIMITIVES: dict[str, Callable[[Any, pa.DataType, str], Writer | None]] = {

@@ -276,22 +276,23 @@ class Decimal:
     """Decimals with ``size`` bytes; 0: as many as needed, after their length if ``has_length``.
 
     ``digits``: the most that a value may have, in the column's scale; None: any value fits.
-    ``scale``: that of the schema, if it is not the column's.
+    ``rule``: what is said of one with more. ``scale``: that of the schema, if it is not the
+    column's.
     """
 
     path: str
     size: int
     digits: int | None = None
     scale: int | None = None
+    rule: str = ""
     has_length: bool = True
 
     def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
         if self.digits is not None:
             small, large = _magnitudes(*memory.decimal_words(array))
             is_bad = _exceeds(small, large, 10**self.digits)
-            rule = "has too many digits for the schema"
             active = _reject(
-                level, is_bad, active, lambda row: f"{self.path}: {array[row].as_py()} {rule}"
+                level, is_bad, active, lambda row: f"{self.path}: {array[row].as_py()} {self.rule}"
             )
         if self.scale is not None:
             array = _rescaled(array, self.scale, active)
