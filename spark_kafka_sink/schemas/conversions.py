@@ -29,6 +29,8 @@ _SCALARS = (*_NUMBERS, "boolean", "string")
 _MOMENTS = ("timestamp", "timestamp_ntz")
 _TIMES = ("date", *_MOMENTS, "string")
 _NESTED = ("struct", "array", "map")
+#: one that is not in a quoted name
+_DOT = re.compile(r"\.(?=(?:[^`]*`[^`]*`)*[^`]*$)")
 _BY_UNIT = "timestamp_seconds({0}), timestamp_millis({0}) or timestamp_micros({0})"
 
 #: Spark types, what the schema wants, and Spark SQL that makes the latter of a column {0} and keeps
@@ -81,17 +83,23 @@ def struct_type(fields: Mapping[str, str | None]) -> str | None:
     return f"struct<{','.join(f'{sql_name(name)}:{kind}' for name, kind in fields.items())}>"
 
 
+def inner_path(path: str, name: str) -> str:
+    """The path of what is inside; a name with a dot is quoted, because dots separate names."""
+    return f"{path}.{sql_name(name) if '.' in name or '`' in name else name}"
+
+
 def remedy(path: str, expression: str | None) -> str:
     """The end of the sentence about a field that does not fit; ``path``: from the column on."""
     if expression is None:
         return "change the column or the schema"
-    around, name = ["", *path.removeprefix("column ").split(".")][-2:]
-    field = "x" if isinstance(path, Element | MapValue) else sql_name(name)
+    names = _DOT.split(path.removeprefix("column "))
+    around, name = ["", *(n if n.startswith("`") else sql_name(n) for n in names)][-2:]
+    field = "x" if isinstance(path, Element | MapValue) else name
     sql = expression.replace("{0}", field)
     if isinstance(path, Element):
-        sql = f"transform({sql_name(around)}, x -> {sql})"
+        sql = f"transform({around}, x -> {sql})"
     elif isinstance(path, MapValue):
-        sql = f"transform_values({sql_name(around)}, (k, x) -> {sql})"
+        sql = f"transform_values({around}, (k, x) -> {sql})"
     return f"convert it with {sql}, or change the schema"
 
 

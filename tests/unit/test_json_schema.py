@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -204,6 +205,14 @@ def test_every_problem_is_in_one_message():
         f"column value.limits: the schema allows nothing, {limits}",
         "column value: the schema requires missing, the column lacks it",
     ]
+
+
+def test_a_name_with_a_dot_is_quoted_in_the_remedy():
+    kind = struct(field("a.b", "long"), field("c.`d`", array("long")), field("e", "long"))
+    texts = {"type": "array", "items": TEXT}
+    schema = an_object(**{"a.b": TEXT, "c.`d`": texts, "e": TEXT})
+    remedies = [re.search("convert it with (.*), or", text)[1] for text in problems(schema, kind)]
+    assert remedies == ["string(`a.b`)", "transform(`c.``d```, x -> string(x))", "string(e)"]
 
 
 NAMES = [field["name"] for field in ROW["fields"]]

@@ -14,6 +14,7 @@ from spark_kafka_sink.schemas.conversions import (
     Element,
     MapValue,
     conversion,
+    inner_path,
     remedy,
     struct_type,
 )
@@ -198,7 +199,7 @@ def _fit_struct(trees: Sequence[Part], parts: Sequence[Part], kind: Any, path: s
     fit = _inside(fields, path)
     problems = [*fit.problems]
     for name in fields:
-        problems += _name_problems(parts, name, f"{path}.{name}")
+        problems += _name_problems(parts, name, inner_path(path, name))
     missing = sorted(required - fields.keys())
     problems += [f"{path}: the schema requires {name}, the column lacks it" for name in missing]
     return fit._replace(problems=problems)
@@ -217,7 +218,7 @@ def _inside(
     problems, inner = list[str](), dict[str, Fit]()
     nulls, no_nulls = set[str](), set[str]()
     for name, (kind, has_nulls, schemas) in types.items():
-        inner[name] = _fit(schemas, kind, place(f"{path}.{name}"))
+        inner[name] = _fit(schemas, kind, place(inner_path(path, name)))
         problems += inner[name].problems
         if has_nulls:
             has_null = all(accepts(schema, None) for schema in schemas)
