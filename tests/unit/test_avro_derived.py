@@ -1,4 +1,5 @@
 import json
+import re
 from typing import Any
 
 import fastavro
@@ -179,7 +180,11 @@ def test_all_problems_are_reported_at_once() -> None:
 def test_a_name_that_avro_forbids_is_rejected_with_one_that_it_allows(
     name: str, allowed: str
 ) -> None:
-    with pytest.raises(SchemaMismatch, match=f"such as to {allowed}$") as caught:
+    words = f"Avro does not allow the name {name!r}; rename the field, such as to {allowed}"
+    if name == "é":  # Java's Avro accepts it
+        words = words.replace("Avro does not allow", "not every library of Avro accepts")
+        words += ", or give the schema as value.schema"
+    with pytest.raises(SchemaMismatch, match=f"{re.escape(words)}$") as caught:
         derive(struct(field("s", struct(field(name, "long")))))
     assert not isinstance(caught.value, UnsupportedType)
     assert len(caught.value.problems) == 1

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spark_kafka_sink.errors import SchemaMismatch, UnsupportedType
-from spark_kafka_sink.names import is_portable_avro_name, portable_avro_name
+from spark_kafka_sink.names import is_avro_name, is_portable_avro_name, portable_avro_name
 
 _SIMPLE: Mapping[str, Any] = {
     "boolean": "boolean",
@@ -131,9 +131,13 @@ class _Derivation:
         if name in others:
             self.problems.append(f"{path}: two fields have this name; rename one of them")
         elif self._has_names and not is_portable_avro_name(name):
+            problem, otherwise = "Avro does not allow", ""
+            if is_avro_name(name):
+                problem = "not every library of Avro accepts"
+                otherwise = f", or give the schema as {path.partition('.')[0]}.schema"
             self.problems.append(
-                f"{path}: Avro does not allow the name {name!r}; rename the field, such as to "
-                f"{portable_avro_name(name)}"
+                f"{path}: {problem} the name {name!r}; rename the field, such as to "
+                f"{portable_avro_name(name)}{otherwise}"
             )
 
     def _map(self, spark_type: Any, name: str, namespace: str, path: str) -> Any:
