@@ -579,6 +579,14 @@ def test_a_recursive_schema_is_followed_as_far_as_the_column_goes() -> None:
             '[{"type": "fixed", "name": "F", "size": 1}, {"type": "record", "name": "F"}]',
             "F is defined twice",
         ),
+        (
+            json.dumps(record({"a": ENUM, "b": {**ENUM, "symbols": ["A"]}})),
+            "E is defined twice",
+        ),
+        (
+            json.dumps(record({"a": record({}, name="S"), "b": record({}, name="S")})),
+            "S is defined twice",
+        ),
     ],
 )
 def test_an_invalid_schema_is_rejected(schema: str, reason: str) -> None:
@@ -586,6 +594,15 @@ def test_an_invalid_schema_is_rejected(schema: str, reason: str) -> None:
         SchemaMismatch, match=f"the schema of column value is not an Avro schema: .*{reason}"
     ):
         AvroEncoder(schema, pa.string(), "value")
+
+
+def test_an_enum_or_a_fixed_may_be_defined_twice_if_both_are_equal() -> None:
+    """As in Java's Avro 1.12."""
+    fixed = {**FIXED, "size": 1}
+    schema = record({"a": ENUM, "b": ENUM, "c": fixed, "d": fixed})
+    types = {"a": pa.string(), "b": pa.string(), "c": pa.binary(), "d": pa.binary()}
+    array = pa.array([{"a": "A", "b": "A", "c": b"x", "d": b"y"}], pa.struct(types))
+    assert encode(schema, array).values.to_pylist() == [b"\0\0xy"]
 
 
 def test_names_may_have_letters_of_any_alphabet() -> None:

@@ -208,20 +208,18 @@ class _Parser:
             name = f"{space}.{name}"
         if not is_full_avro_name(name) or name in AVRO_PRIMITIVES:
             _reject(f"{name} is not a name")
-        if name in self._named:
-            _reject(f"{name} is defined twice")
         if kind == "fixed":
             size = _required(schema, "size")
             if not isinstance(size, int) or size < 0:
                 _reject(f"the size of {name} is {_shown(size)}")
-            return self._named.setdefault(
-                name, Fixed(name, size, *_logical_type(schema, kind, size))
-            )
+            return self._defined(Fixed(name, size, *_logical_type(schema, kind, size)))
         if kind == "enum":
             symbols = _list(schema, "symbols")
             if not all(map(is_avro_name, symbols)) or len(set(symbols)) < len(symbols):
                 _reject(f"the enum {name} has a symbol twice, or one that is no name")
-            return self._named.setdefault(name, Enum(name, symbols))
+            return self._defined(Enum(name, symbols))
+        if name in self._named:
+            _reject(f"{name} is defined twice")
         record = Record(name)
         self._named[name] = record
         own_namespace = name.rpartition(".")[0]
@@ -232,6 +230,12 @@ class _Parser:
         if len(set(names)) < len(names):
             _reject(f"the record {name} has a field twice")
         return record
+
+    def _defined(self, definition: Fixed | Enum) -> Branch:
+        """The definition, which may be repeated, as in Java's Avro."""
+        if self._named.setdefault(definition.name, definition) != definition:
+            _reject(f"{definition.name} is defined twice")
+        return definition
 
     def _field(self, schema: Any, record: str, namespace: str) -> Field:
         if not isinstance(schema, dict) or not is_avro_name(schema.get("name")):
