@@ -90,6 +90,19 @@ def test_a_schema_that_the_query_would_register_is_compatible_or_fails(registry)
     assert len(registry.subjects["t-value"]) == 1
 
 
+def test_a_schema_that_is_an_earlier_version_need_not_be_compatible(registry):
+    registry.add("t-value", derived(ORDERS))
+    registry.add("t-value", '"string"')
+    registry.is_compatible = False
+    checked = results(registry, schema=ORDERS)
+    assert checked == [("passed", "t-value", "it has the column's schema, with the id 1")]
+
+
+def test_a_registry_is_asked_without_pyspark(registry, monkeypatch):
+    monkeypatch.setitem(sys.modules, "spark_kafka_sink.spark.private_api", None)
+    assert [outcome for outcome, *_ in results(registry)] == ["passed"]
+
+
 @pytest.mark.parametrize(
     "kind",
     [{"schemaType": "JSON"}, {"references": [{"name": "R", "subject": "r", "version": 1}]}],
@@ -143,6 +156,14 @@ def test_ids_in_headers_need_a_registry_that_gives_guids(registry, more):
 def test_topics_of_the_column_have_no_subjects_yet(registry):
     checked = results(registry, schema=StructType([*ORDERS, TOPIC]), has_topic_column=True)
     assert checked == [("passed", registry.url, "it answers; the column topic names the subjects")]
+
+
+def test_a_login_may_lack_the_right_to_read_a_subject_that_no_topic_of_the_column_has(registry):
+    registry.failure = (403, b'{"error_code": 40301, "message": "denied"}')
+    (result,) = complete_results(registry, has_topic_column=True)
+    assert (result.outcome.value, result.subject) == ("warned", registry.url)
+    assert result.advice == "Nothing, if the login need not read the subject kafka-nb-doctor"
+    assert [outcome for outcome, *_ in results(registry)] == ["failed"]
 
 
 @pytest.mark.parametrize("schema", [None, StructType([*ORDERS, TOPIC])])

@@ -88,13 +88,15 @@ def schema_registry(context: CheckContext) -> list[Finding]:
 def _column_schemas(context: CheckContext) -> list[ColumnSchema]:
     """Raises SchemaMismatch or UnsupportedType."""
     from spark_kafka_sink.schemas.preparation import column_schemas, option_schema
-    from spark_kafka_sink.spark.private_api import column_types
 
     options = context.sink.serialization
     if options is None:
         return []
     if context.schema is None:
         return [option_schema(column) for column in options.columns]
+    # Doctor runs without PySpark, too.
+    from spark_kafka_sink.spark.private_api import column_types
+
     return column_schemas(options, column_types(context.schema, context.sink.serialized_columns))
 
 
@@ -105,6 +107,9 @@ def _check_registry(client: RegistryClient, options: SerializationOptions) -> Fi
     except SchemaNotFound:
         pass
     except KafkaSinkError as error:
+        if "HTTP 403" in str(error):
+            remedy = f"Nothing, if the login need not read the subject {_MISSING_SUBJECT}"
+            return warned(str(error), remedy, options.registry.url)
         return failed(str(error), "")
     return passed("it answers; the column topic names the subjects", options.registry.url)
 
@@ -171,6 +176,8 @@ def _check_compatible(client: RegistryClient, wanted: WantedSchema) -> Finding:
     )
     if is_compatible:
         return passed(f"{message}, and the column's schema is compatible", wanted.subject)
+    with suppress(SchemaNotFound):
+        return _check_registered(client, wanted)  # a version that is there is not compared
     return failed(
         f"{message}, and the column's schema is not compatible with its versions",
         Advice.SCHEMA_INCOMPATIBLE.remedy,
