@@ -15,7 +15,8 @@ from job_output import Said
 from pyspark.sql.types import StructType, YearMonthIntervalType
 
 from spark_kafka_sink.errors import KafkaSinkError
-from spark_kafka_sink.tools.job import command, run
+from spark_kafka_sink.librdkafka import build
+from spark_kafka_sink.tools.job import command, replay, run
 from spark_kafka_sink.tools.job.command import main
 from spark_kafka_sink.tools.job.configuration import load
 from spark_kafka_sink.tools.job.stop import Stop
@@ -31,6 +32,19 @@ def test_a_wrong_configuration_ends_with_2_and_all_mistakes(tmp_path, capsys):
     assert out == ""
     assert f"{file}:2:1: soruce: unknown key; did you mean source?" in err
     assert "--set sink.mode: sink.mode: allowed: foreach_batch or format" in err
+
+
+@pytest.mark.parametrize("main", [main, replay.main])
+def test_a_librdkafka_without_what_options_need_ends_with_2(main, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(build, "features", frozenset)
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "name: numbers\nsource: {format: rate}\ncheckpoint: /c\nsink: {options: "
+        "{kafka.bootstrap.servers: 'a:1', topic: t, kafka.security.protocol: SSL}}\n"
+    )
+    checkpoint = ["--checkpoint", "/c"] * (main is replay.main)
+    assert main(["--config", str(file), *checkpoint]) == 2
+    assert "SSL needs a librdkafka with ssl" in capsys.readouterr().err
 
 
 def test_a_spark_that_does_not_start_ends_with_1_and_says_what_to_check(tmp_path):

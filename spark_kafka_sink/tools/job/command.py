@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
+from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError, LibraryUnavailable
 from spark_kafka_sink.libraries import importing
 from spark_kafka_sink.tools.job.configuration import load
 from spark_kafka_sink.tools.job.model import Job
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     choice = _parser().parse_args(arguments)
     try:
         configuration = load(choice.config, choice.overrides)
-    except InvalidConfiguration as error:
+    except (InvalidConfiguration, LibraryUnavailable) as error:
         print(error, file=sys.stderr)  # noqa: T201
         return INVALID
     is_dry: bool = choice.dry_run

@@ -28,7 +28,7 @@ from spark_kafka_sink.config.logins import AWS_MSK_IAM, KERBEROS_MODULE
 from spark_kafka_sink.config.option import PREFIX, server_list
 from spark_kafka_sink.config.options import drop_formats
 from spark_kafka_sink.driver.options import read_options
-from spark_kafka_sink.errors import InvalidConfiguration
+from spark_kafka_sink.errors import InvalidConfiguration, LibraryUnavailable
 from spark_kafka_sink.records.column_table import TIMESTAMP
 from spark_kafka_sink.records.rejection import NOT_SERIALIZED
 from spark_kafka_sink.secret import Secret
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         replay = load_replay(
             choice.config, choice.checkpoint, selection, choice.sql, choice.overrides
         )
-    except InvalidConfiguration as error:
+    except (InvalidConfiguration, LibraryUnavailable) as error:
         print(error, file=sys.stderr)  # noqa: T201
         return INVALID
     act = replay.dry_run if choice.dry_run else replay.run
