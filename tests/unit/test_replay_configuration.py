@@ -288,6 +288,17 @@ def test_librdkafkas_names_become_javas_or_are_rejected_with_them():
     }
 
 
+def test_pem_as_text_has_the_type_of_store_that_java_needs():
+    texts = {
+        "ssl_truststore_certificates": "authority",
+        "ssl_keystore_key": "key",
+        "ssl_keystore_certificate_chain": "chain",
+    }
+    types = {"ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM"}
+    passed_on = {name.replace("_", "."): text for name, text in texts.items()}
+    assert source(**texts) == passed_on | types
+
+
 # --- the selection --------------------------------------------------------------------------------
 
 

@@ -320,6 +320,12 @@ _JAVA_NAMES: Mapping[str, str] = {
     ),
 }
 
+# PEM as text, and the type of store that it needs: Java's default refuses it.
+_PEM_TEXTS: Mapping[str, str] = {
+    "ssl.truststore.certificates": "ssl.truststore.type",
+    "ssl.keystore.key": "ssl.keystore.type",
+}
+
 
 def source_options(sink: Mapping[str, str], source: Mapping[str, str]) -> dict[str, str]:
     """Options of ``format("kafka")`` for reading with the sink's login; names in lower case.
@@ -360,6 +366,7 @@ def source_options(sink: Mapping[str, str], source: Mapping[str, str]) -> dict[s
     location = settings.pop("ssl.ca.location", None)
     if location is not None:
         settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
+    settings |= {kind: "PEM" for text, kind in _PEM_TEXTS.items() if text in settings}
     if settings.get(_ENDPOINT_CHECK, "").lower() == "none":
         settings[_ENDPOINT_CHECK] = ""  # Java's word for it
     return {**{PREFIX + name: value for name, value in settings.items()}, **own}
