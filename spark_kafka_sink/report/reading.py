@@ -11,6 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -52,11 +53,13 @@ class ReportFiles:
         self._forget_all_but(files)
         # A writer appends only to its newest file.
         newest = {file.stem.rstrip("0123456789"): file for file in files}.values()
+        # The sink deletes its oldest files, perhaps after they were listed.
+        unless_deleted = nullcontext() if files == [self._path] else suppress(FileNotFoundError)
         for file in files:
             if file in self._complete:
                 continue
             offset, number = self._read.get(file, (0, 0))
-            with file.open("rb") as stream:
+            with unless_deleted, file.open("rb") as stream:
                 stream.seek(offset)
                 for line in stream:
                     if not line.endswith(b"\n") and _is_cut(line):

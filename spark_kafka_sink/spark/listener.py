@@ -174,7 +174,7 @@ class KafkaSinkListener(StreamingQueryListener):
                     with self._lock:
                         self._add_report(entry, folder)
         except FileNotFoundError:
-            pass  # no report yet, or a rotation has deleted a file
+            pass  # no report yet
         except OSError as error:
             self._warn(f"reports cannot be read: {error}")
 

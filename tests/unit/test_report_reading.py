@@ -74,6 +74,18 @@ def test_a_file_that_gets_the_name_of_a_deleted_one_is_read(tmp_path):
         assert batch_ids(files) == []
 
 
+def test_a_file_that_is_deleted_while_others_are_read_is_left_out(tmp_path):
+    first, deleted, _ = (write(tmp_path, number, file=number) for number in (1, 2, 3))
+    reports = ReportFiles(tmp_path).new()
+    assert next(reports).batch_id == 1
+    deleted.unlink()
+    assert [report.batch_id for report in reports] == [3]
+    files = ReportFiles(first)
+    first.unlink()
+    with pytest.raises(FileNotFoundError):
+        batch_ids(files)
+
+
 def test_a_last_line_that_is_cut_off_is_read_when_it_is_complete(tmp_path):
     file = write(tmp_path, 1)
     whole = line(2)
