@@ -19,6 +19,7 @@ class FakeQuery:
         self.running = running
         self.ended = (running or 0) - 1
         self.isActive = True
+        self.was_idle = False
 
     @property
     def status(self):
@@ -26,7 +27,9 @@ class FakeQuery:
 
     @property
     def lastProgress(self):  # noqa: N802 - Spark's name
-        return None if self.ended < 0 else {"batchId": self.ended}
+        if self.was_idle:
+            return {"batchId": self.ended + 1, "durationMs": {"triggerExecution": 1}}
+        return None if self.ended < 0 else {"batchId": self.ended, "durationMs": {"addBatch": 1}}
 
 
 @pytest.fixture
@@ -41,12 +44,14 @@ def test_before_the_query_begins_a_signal_interrupts_at_once(clock):
         Stop(60, clock).request()
 
 
+@pytest.mark.parametrize("was_idle", [False, True])
 @pytest.mark.parametrize("batch_id", [0, 5])
-def test_the_query_is_stopped_when_its_micro_batch_has_ended(stop, batch_id):
+def test_the_query_is_stopped_when_its_micro_batch_has_ended(stop, batch_id, was_idle):
     query = FakeQuery(running=batch_id)
+    query.was_idle = was_idle
     stop.request()
     assert not stop.is_due(query)
-    query.ended, query.running = batch_id, batch_id + 1
+    query.ended, query.running, query.was_idle = batch_id, batch_id + 1, False
     assert stop.is_due(query)
     assert not stop.is_late
 

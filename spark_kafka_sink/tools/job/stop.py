@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spark_kafka_sink.deadline import Clock, Deadline
+from spark_kafka_sink.report.metrics import is_micro_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,8 +75,7 @@ class Stop:
         """Whether to stop the query now; called repeatedly once a stop is requested."""
         if self.is_immediate or self.is_blocking:
             return True
-        progress = query.lastProgress
-        last_batch_id = None if progress is None else int(progress["batchId"])
+        last_batch_id = _last_batch_id(query.lastProgress)
         if self._deadline is None:
             self._deadline = Deadline(self.timeout_seconds, self._clock)
             self._last_batch_id = last_batch_id
@@ -92,6 +92,13 @@ class Stop:
     def is_late(self) -> bool:
         """Whether the micro-batch took longer than the timeout."""
         return self._deadline is not None and self._deadline.expired
+
+
+def _last_batch_id(progress: Any) -> int:
+    """The latest micro-batch that has ended, or -1. An idle query's progress has the next id."""
+    if progress is None:
+        return -1
+    return int(progress["batchId"]) - (not is_micro_batch(progress))
 
 
 class StopCheck:
