@@ -276,8 +276,8 @@ def test_a_terminal_gets_the_view_and_messages_stay_above_it():
     with open_output("numbers", console) as output:
         output.show_state("Processing new data")
         output.show_micro_batch(MicroBatch.from_progress(progress(), reported(a=4)))
-        output.say("stopping [now]")
+        output.say("stopping [now] at orders.yaml:100:3")
     written = screen.getvalue()
-    assert "stopping [now]" in written
+    assert "stopping [now] at orders.yaml:100:3" in written
     assert "Processing new data" in written
     assert "delivered" in written

@@ -152,7 +152,8 @@ class LiveView:
         self._live.start()
 
     def say(self, message: str) -> None:
-        self._live.console.print(_printable_lines(message), markup=False, highlight=False)
+        # Text: neither markup nor codes of emoji, such as the :100: of a line's number.
+        self._live.console.print(Text(_printable_lines(message)))
 
 
 class View:
