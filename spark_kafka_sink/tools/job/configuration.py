@@ -129,13 +129,13 @@ def _parse_options(
     values = {name: value for name, value in written.items() if isinstance(value, str)}
     without_value = {path[-1] for path in references.unresolved if path[:-1] == OPTIONS}
     without_value |= {m.path[-1] for m in document.mistakes if m.path[:-1] == OPTIONS}
-    mistakes = _topics_without_option(document, values)
+    mistakes = _topics_without_option(document, {*values, *without_value})
     if OPTIONS not in document:
         return None, mistakes
     return _reviewed(values, without_value, document, mistakes)
 
 
-def _topics_without_option(document: Document, options: Mapping[str, str]) -> list[Mistake]:
+def _topics_without_option(document: Document, options: Iterable[str]) -> list[Mistake]:
     """Topics to create that no option names."""
     names = {name.lower() for name in options}
     return [

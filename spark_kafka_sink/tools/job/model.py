@@ -200,10 +200,13 @@ def read_job(document: Document, references: References) -> tuple[Job | None, li
         # Without values, and pydantic's texts with values: they may be secrets in a wrong place.
         details = error.errors(include_url=False, include_input=False)
     without_value = {*references.unresolved, *(mistake.path for mistake in document.mistakes)}
+    # What a model says of its keys together may be wrong if one of them is not known.
+    incomplete = {path[:-1] for path in without_value}
     mistakes = []
     for detail in details:
         path = tuple(str(part) for part in detail["loc"])
-        if path not in without_value:
+        is_unsure = detail["type"] == "value_error" and path in incomplete
+        if path not in without_value and not is_unsure:
             mistakes.append(document.mistake(path, _explanation(path, dict(detail))))
     return None, mistakes
 
