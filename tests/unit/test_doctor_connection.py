@@ -385,3 +385,4 @@ def test_storage_that_does_not_answer_is_a_warning(monkeypatch):
     finding = examine_path("/reports", seconds=0.05)
     released.set()
     assert (finding.outcome, "no end after 0." in finding.message) == (Outcome.WARNED, True)
+    assert finding.advice.startswith("Raise --timeout")

@@ -101,15 +101,13 @@ def report_path(context: CheckContext) -> list[Finding]:
         return [not_applicable("no option report.path")]
     (call,) = call_all(try_writing, [folder], context.deadline)
     if call.error is not None:
-        return [
-            warned(
-                f"reports cannot be written there: {first_line(call.error)}",
-                "Do what the message says"
-                if isinstance(call.error, LibraryUnavailable)
-                else "Correct report.path, its permissions, or this process's credentials",
-                folder,
-            )
-        ]
+        advice = "Correct report.path, its permissions, or this process's credentials"
+        if isinstance(call.error, LibraryUnavailable):
+            advice = "Do what the message says"
+        elif isinstance(call.error, TimeoutError):
+            advice = "Raise --timeout, or correct report.path"
+        message = f"reports cannot be written there: {first_line(call.error)}"
+        return [warned(message, advice, folder)]
     place = local_path(folder)
     if place is not None and not place.is_dir():
         return [passed("it does not exist yet, and can be created", folder)]
