@@ -19,6 +19,11 @@ NO_WINDOWS = (
     "Windows is not supported, not even as a client of Spark Connect: run this on Linux, macOS or "
     'WSL; from Windows, use format("kafka-nb"), which needs only PySpark there'
 )
+_INCOMPLETE = (
+    "It lacks a module of Python's standard library: install or build a complete Python "
+    f"{_EVERYWHERE}"
+)
+_NOT_ON_WINDOWS = ("fcntl", "resource")
 
 #: what to install, where it is not named as what Python imports
 _DISTRIBUTIONS = {
@@ -91,10 +96,8 @@ def _explained(error: Exception, package: str, extra: str) -> KafkaSinkError:
             return denied
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     text = _text(error)
-    if missing in sys.stdlib_module_names or (sys.platform == "win32" and missing is None):
-        return LibraryUnavailable(
-            f"this Python cannot load what the sink needs ({text}). {NO_WINDOWS}"
-        )
+    if remedy := _another_python(missing):
+        return LibraryUnavailable(f"this Python cannot load what the sink needs ({text}). {remedy}")
     package = _root(missing) or package or _failing_package(error)
     if not package:
         return LibraryUnavailable(
@@ -114,11 +117,19 @@ def _explained(error: Exception, package: str, extra: str) -> KafkaSinkError:
     return not_loadable(package, text)
 
 
+def _another_python(missing: str | None) -> str:
+    """What to do where Python itself is the cause, or ""; ``missing``: the module, if known."""
+    is_own = missing in sys.stdlib_module_names
+    if missing in _NOT_ON_WINDOWS or (sys.platform == "win32" and (is_own or missing is None)):
+        return NO_WINDOWS
+    return _INCOMPLETE if is_own else ""
+
+
 def not_loadable(package: str, text: str) -> LibraryUnavailable:
     """A package that is installed, but not so that this process can load it; ``text``: why."""
     name = _DISTRIBUTIONS.get(package, package.replace("_", "-"))
     folders = _folders(package)
-    again = f"pip install --force-reinstall --only-binary :all: {name}"
+    again = f"pip install --force-reinstall {_reinstalled(name)}"
     archive = next(filter(None, map(_archive, folders)), None)
     if archive is not None:
         return LibraryUnavailable(
@@ -133,6 +144,17 @@ def not_loadable(package: str, text: str) -> LibraryUnavailable:
         f"the package {name} cannot be loaded{cause and ': '}{cause} ({text}). "
         f"On the machine where this failed, run {again}"
     )
+
+
+def _reinstalled(name: str) -> str:
+    """Arguments of pip. PySpark has no wheel; a newer one would not fit the cluster."""
+    if name != "pyspark":
+        return f"--only-binary :all: {name}"
+    from importlib.metadata import version
+
+    with suppress(Exception):  # its metadata may be damaged, too
+        return f"{name}=={version(name)}"
+    return name
 
 
 def _text(error: BaseException) -> str:

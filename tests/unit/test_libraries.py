@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import confluent_kafka
+import pyspark
 import pytest
 from another_python import run_python
 
@@ -142,12 +143,18 @@ def test_the_sinks_own_errors_pass():
         ("pyspark", r"pyspark is not installed .* pip install 'spark-kafka-sink\[spark\]'"),
         ("numpy", f"numpy is not installed for {sys.executable} .* pip install numpy on"),
         ("resource", r'Windows is not supported.*format\("kafka-nb"\)'),
+        ("_ctypes", "lacks a module of Python's standard library: install or build a complete"),
     ],
 )
 def test_a_package_that_is_missing_has_its_install_command(monkeypatch, module, words):
     monkeypatch.setitem(sys.modules, module.partition(".")[0], None)
     with pytest.raises(LibraryUnavailable, match=words), importing():
         importlib.import_module(module)
+
+
+def test_a_damaged_pyspark_is_installed_again_in_its_version_and_without_a_wheel():
+    words = str(libraries.not_loadable("pyspark", "SyntaxError"))
+    assert words.endswith(f"run pip install --force-reinstall pyspark=={pyspark.__version__}")
 
 
 def test_an_import_that_fails_inside_a_package_names_the_package(tmp_path, monkeypatch):
