@@ -706,6 +706,8 @@ _BY_NAME = {
 
 #: what the texts of the client, of TLS and of HTTP libraries contain -> the first that fits
 _BY_TEXT = {
+    # First: with kafka.debug, the names of OpenSSL's functions come between.
+    "parse ssl.keystore.location.*unsupported": Advice.KEY_STORE_IS_TOO_OLD,
     (
         "(?i)SSL_CTX_new|NO.CIPHERS|NO.SUITABLE.|no.protocols.available|disabled for fips|"
         "inner_evp_generic_fetch|invalid provider|cipher.not.supported"
@@ -730,7 +732,6 @@ _BY_TEXT = {
     r'JWT response with "\S+" field': Advice.TOKEN_WITHOUT_USER,
     "an unexpired token": Advice.TOKEN_HAS_EXPIRED,
     "mac verify failure|keystore.password` is mandatory": Advice.KEY_STORE_PASSWORD,
-    "parse ssl.keystore.location.*unsupported": Advice.KEY_STORE_IS_TOO_OLD,
     "reading ssl.keystore.location": Advice.KEY_STORE_IS_NO_PKCS12,
     r"ssl\.key\.\w+ failed": Advice.KEY_IS_UNREADABLE,
     r"ssl\.certificate\.\w+ failed": Advice.CERTIFICATE_IS_UNREADABLE,

@@ -7,7 +7,13 @@ import re
 import pytest
 from confluent_kafka import KafkaError
 
-from spark_kafka_sink.advice import Advice, advice_on, explain, lasting_advice_on
+from spark_kafka_sink.advice import (
+    Advice,
+    advice_on,
+    explain,
+    lasting_advice_on,
+    settings_rejected,
+)
 from spark_kafka_sink.config.producer_options import BlockBudget
 from spark_kafka_sink.errors import MetadataTimeout
 from spark_kafka_sink.librdkafka.error_codes import error_name
@@ -103,3 +109,12 @@ def test_what_passes_is_no_reason_to_call_a_topic_unusable(name):
     assert lasting_advice_on(NAMES[name]) is None
     error = no_metadata("t", NAMES[name], BlockBudget(1000, True, 1000), DeliveryReport())
     assert isinstance(error, MetadataTimeout)
+
+
+@pytest.mark.parametrize("place", ["", "crypto/evp/evp_fetch.c:376:inner_evp_generic_fetch "])
+def test_a_key_store_of_java_8_is_too_old_also_where_debug_names_openssls_functions(place):
+    text = (
+        f"Failed to parse ssl.keystore.location PKCS#12 file: /old.p12: {place}error:0308010C:"
+        "digital envelope routines::unsupported: Algorithm (RC2-40-CBC : 0), Properties ()"
+    )
+    assert settings_rejected(text)[1] == Advice.KEY_STORE_IS_TOO_OLD.remedy
