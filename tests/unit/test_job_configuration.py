@@ -100,6 +100,8 @@ def test_options_are_the_text_that_was_written():
         ("{availableNow: true}", "available_now", True),
         ("{once: true}", "once", True),
         ("{processingTime: 1 minute 30 seconds}", "processing_time", "1 minute 30 seconds"),
+        ("{processingTime: 0.5 seconds}", "processing_time", "0.5 seconds"),
+        ("{processingTime: interval 1 week}", "processing_time", "interval 1 week"),
     ],
 )
 def test_triggers_have_sparks_names(text, name, expected):
@@ -226,6 +228,7 @@ name: again
         ("checkpoint:", "  create_topics: {other: {partitions: 1}}\ncheckpoint:",
          "sink.create_topics.other: unknown key (allowed: topic, dead.letter.topic, exactly.o"),
         ("sql:", "metrics: {port: http}\nsql:", "metrics.port: must be a whole number"),
+        ("sql:", "trigger: {processingTime: 0.5 minutes}\nsql:", "is not an interval such as 10"),
         ("sql:", "trigger: {}\nsql:", "trigger: needs exactly one of availableNow"),
         ("sink:\n", "output_mode: update\nsink:\n  mode: format\n",
          "job.yaml:5:1: output_mode: Spark does not support update for Python sinks; set sink"),

@@ -32,7 +32,8 @@ from spark_kafka_sink.tools.job.document import (
 Text = Annotated[str, StringConstraints(min_length=1)]
 
 _UNIT = r"(microsecond|millisecond|second|minute|hour|day|week)s?"
-_INTERVAL = re.compile(rf"\s*\d+\s+{_UNIT}(\s+\d+\s+{_UNIT})*\s*", re.IGNORECASE)
+_PART = rf"(\d+|\d*\.\d{{1,9}}(?=\s+second))\s+{_UNIT}"
+_INTERVAL = re.compile(rf"\s*(interval\s+)?{_PART}(\s+{_PART})*\s*", re.IGNORECASE)
 
 
 class _Keys(BaseModel):
