@@ -199,7 +199,7 @@ class Replay:
         return code
 
     def dry_run(self, _: Stop, output: Output) -> int:
-        """Check everything; writes nothing, not even the checkpoint. Returns the exit code."""
+        """Check all but reading; writes nothing, not even the checkpoint. Returns the exit code."""
         from spark_kafka_sink.tools.job.run import dry_run
 
         return dry_run(self.configuration, output, self.rows)
