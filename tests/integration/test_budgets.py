@@ -73,6 +73,7 @@ def test_idempotence_keeps_order_and_number_when_connections_break(spark, proxy,
             "kafka.batch.num.messages": str(batch),
             "kafka.linger.ms": "0",
             "kafka.reconnect.backoff.max.ms": "100",
+            "close.timeout.ms": "120000",  # 600 requests took 30 s with every core busy
             "topic": topic,
         }
     )
