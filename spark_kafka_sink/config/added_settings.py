@@ -98,8 +98,9 @@ def group_settings(settings: ClientSettings, group: str) -> ClientSettings:
     """For a consumer that reads and writes a group's offsets, and never joins the group."""
     added = {
         "group.id": group,
-        # librdkafka compares it with receive.message.max.bytes, which a user may have lowered.
-        "fetch.max.bytes": settings["message.max.bytes"],
+        # It fetches nothing. librdkafka compares them with receive.message.max.bytes.
+        "message.max.bytes": "1000",
+        "fetch.max.bytes": "1000",
         "enable.auto.commit": "false",
         # Only stable offsets are read.
         "isolation.level": "read_committed",

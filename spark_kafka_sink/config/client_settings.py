@@ -331,7 +331,7 @@ def translate(
     notices = Notices() if notices is None else notices
     settings = _without_ignored(settings, notices)
     settings = {name: read_setting(name, value) for name, value in settings.items()}
-    settings = logins.without_unused_login(settings, oauth_callback, notices)
+    settings, oauth_callback = logins.without_unused_login(settings, oauth_callback, notices)
     settings = stores.without_unused_tls(settings, notices)
     if logins.is_msk_iam(settings):
         settings = logins.translate_msk_iam(settings, oauth_callback, notices)

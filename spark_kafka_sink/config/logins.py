@@ -150,8 +150,14 @@ OAUTH_MODULE = "OAuthBearerLoginModule"
 KERBEROS_MODULE = "Krb5LoginModule"
 _SCRAM_MODULE = "ScramLoginModule"
 _TOKEN_LOGIN = "tokenauth"  # noqa: S105 - an option's name
-#: what librdkafka has no use for, unlike the mechanism
-_JAVAS_LOGIN = (JAAS, "sasl.client.callback.handler.class", "sasl.login.callback.handler.class")
+#: what would be an error without a login
+_LOGIN = (
+    JAAS,
+    "sasl.mechanism",
+    "sasl.mechanisms",
+    "sasl.client.callback.handler.class",
+    "sasl.login.callback.handler.class",
+)
 
 _JAAS_MECHANISMS: Mapping[str, tuple[str, ...]] = {
     "PlainLoginModule": ("PLAIN",),
@@ -164,17 +170,18 @@ _JAAS_MECHANISMS: Mapping[str, tuple[str, ...]] = {
 
 def without_unused_login(
     settings: Mapping[str, str], oauth_callback: str, notices: Notices
-) -> dict[str, str]:
-    """``settings`` without a login in Java's names that the protocol does not use.
+) -> tuple[dict[str, str], str]:
+    """``settings`` and ``oauth_callback`` without a login that the protocol does not use.
 
     Java does not even read it then.
     """
     protocol = settings.get("security.protocol", "PLAINTEXT")
     if protocol.lower().startswith("sasl"):
-        return dict(settings)
-    names = _JAVAS_LOGIN if oauth_callback else (*_JAVAS_LOGIN, "sasl.mechanism", "sasl.mechanisms")
+        return dict(settings), oauth_callback
     reason = f"kafka.security.protocol={protocol} has no login; SASL_SSL has one"
-    return notices.without(settings, settings.keys() & set(names), reason)
+    if oauth_callback:
+        notices.ignore("oauth.callback", reason)
+    return notices.without(settings, settings.keys() & set(_LOGIN), reason), ""
 
 
 def credentials(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
@@ -232,8 +239,8 @@ def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
     mechanism = settings.get("sasl.mechanism", "").upper() if protocol.startswith("sasl") else ""
     if oauth_callback and mechanism != "OAUTHBEARER":
         raise InvalidOption(
-            "oauth.callback has an effect only with kafka.security.protocol=SASL_SSL or "
-            "SASL_PLAINTEXT, and kafka.sasl.mechanism=OAUTHBEARER"
+            "oauth.callback has an effect only with kafka.sasl.mechanism=OAUTHBEARER; set that, or "
+            "remove it"
         )
     if mechanism.startswith(("PLAIN", "SCRAM")) and "sasl.username" not in settings:
         raise InvalidOption(
@@ -411,6 +418,11 @@ def _add_login(
             raise InvalidOption(
                 f"{JAAS_OPTION}: {names} set the same thing; keep one", option=JAAS_OPTION
             )
+        if value[:1].isspace():
+            raise InvalidOption(
+                f"{JAAS_OPTION}: {name} begins with white space, which this client would remove",
+                option=JAAS_OPTION,
+            )
         login[setting] = value if setting == _SECRET else str(value)
     extensions = [
         f"{name.removeprefix(prefix)}={_escaped(value)}"
@@ -529,12 +541,6 @@ def check_endpoint(settings: Mapping[str, str]) -> None:
             f"tokens of an identity provider need {', '.join(missing)}; {JAAS_OPTION} with "
             f"{OAUTH_MODULE} may have clientId and clientSecret instead"
         )
-    for name in needed:
-        if settings[name][0].isspace():
-            raise InvalidOption(
-                f"kafka.{name} begins with white space, which the client would remove; correct it",
-                option=f"kafka.{name}",
-            )
     if settings[_URL].lower().startswith("file:"):
         raise InvalidOption(
             f"kafka.{_URL} is a file, which only Java's client reads as a token; set "

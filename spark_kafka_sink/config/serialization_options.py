@@ -225,11 +225,10 @@ def without_unused_registry(texts: Mapping[str, str], notices: Notices) -> dict[
     """
     if any(texts.get(name, "bytes").strip().lower() != "bytes" for name in _FORMAT_NAMES):
         return dict(texts)
-    ours = {option.name for option in _OURS}
-    confluents = {option.name for option in table.ONLY_WITH_REGISTRY} - ours
+    confluents = {option.name for option in table.ONLY_WITH_REGISTRY if option not in _OURS}
     result = {}
     for name, text in texts.items():
-        if name in confluents or (name.startswith(REGISTRY_PREFIX) and name not in ours):
+        if name in confluents or name.startswith(REGISTRY_PREFIX):
             notices.ignore(name, f"only with {_A_FORMAT}")
         else:
             result[name] = text

@@ -366,10 +366,11 @@ def _check_certificate(settings: Mapping[str, str]) -> None:
             lambda: settings.get("ssl.key.password", ""),
         )
     except OSError as error:
+        password = f"{REGISTRY_PREFIX}ssl.key.password"
         raise InvalidOption(
             f"the schema registry's client cannot load its certificate or key: {error}. Correct "
-            f"{REGISTRY_PREFIX}ssl.certificate.location or {REGISTRY_PREFIX}ssl.key.location; a "
-            f"key with a password needs {REGISTRY_PREFIX}ssl.key.password"
+            f"{REGISTRY_PREFIX}ssl.certificate.location, {REGISTRY_PREFIX}ssl.key.location or "
+            f"{password}, which a key with a password needs"
         ) from None
 
 

@@ -368,7 +368,7 @@ def _time(scalar: pa.Scalar) -> str:
 
 
 def _interval(microseconds: int) -> str:
-    """The text of Spark's ``to_json``, which its ``from_json`` reads."""
+    """The text that Spark's ``from_json`` reads as ``interval day to second``."""
     seconds, fraction = divmod(abs(microseconds), 10**6)
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)

@@ -78,11 +78,12 @@ def test_an_offset_is_read_with_its_metadata(offset):
     assert offset.read(wait()) == OFFSET
 
 
-def test_a_small_limit_of_what_is_received_is_none_of_the_groups_consumer(options):
-    """librdkafka compares it with ``fetch.max.bytes``, which nobody sets."""
-    client = options(**{"kafka.receive.message.max.bytes": "1500000"}).producer.client
-    with closing(GroupOffset(client, "t", "p.0")) as offset:
-        assert offset.read(wait()) is None
+@pytest.mark.parametrize("largest", ["1000", "2000000"])
+def test_a_small_receive_limit_does_not_stop_the_groups_consumer(options, largest):
+    limits = {"kafka.receive.message.max.bytes": "1600", "kafka.max.request.size": largest}
+    with closing(GroupOffset(options(**limits).producer.client, "t", "p.0")) as offset:
+        offset.write(OFFSET, wait())
+        assert offset.read(wait()) == OFFSET
 
 
 @PASSING

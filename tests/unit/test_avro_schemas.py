@@ -596,6 +596,13 @@ def test_an_invalid_schema_is_rejected(schema: str, reason: str) -> None:
         AvroEncoder(schema, pa.string(), "value")
 
 
+def test_a_column_with_a_dot_is_quoted_in_the_remedy() -> None:
+    """A schema names it as an alias."""
+    schema = {**record({}), "fields": [{"name": "x", "type": "string", "aliases": ["a.b"]}]}
+    (problem,) = problems_of(schema, pa.struct({"a.b": pa.int64()}))
+    assert "convert it with string(`a.b`)" in problem
+
+
 def test_an_enum_or_a_fixed_may_be_defined_twice_if_both_are_equal() -> None:
     """As in Java's Avro 1.12."""
     fixed = {**FIXED, "size": 1}

@@ -336,10 +336,10 @@ def test_a_comma_in_an_extension_does_not_end_it():
         ),
         ({**OAUTH, "sasl.oauthbearer.method": "oidc"}, "token.endpoint.url, .*client.id, .*secret"),
         *(
-            (java(words, **ENDPOINT), rf"{name} begins with white space, which the client would")
+            (java(words, **ENDPOINT), rf"{name} begins with white space, which this client would")
             for name, words in (
-                ("client.secret", "clientId='me' clientSecret=' hunter2'"),
-                ("client.id", "clientId='\tme' clientSecret='hunter2'"),
+                ("clientSecret", "clientId='me' clientSecret=' hunter2'"),
+                ("clientId", "clientId='\tme' clientSecret='hunter2'"),
             )
         ),
         ({**OAUTH, **OIDC, "sasl.oauthbearer.metadata.authentication.type": "AWS_IAM"},
@@ -351,9 +351,13 @@ def test_what_is_missing_or_cannot_be_translated_is_rejected_with_advice(setting
 
 
 @pytest.mark.parametrize("protocol", [{}, {"security.protocol": "SSL"}])
-def test_a_function_for_tokens_without_a_login_is_rejected(protocol):
+def test_a_function_for_tokens_is_ignored_without_a_login(protocol):
     settings = {**protocol, "sasl.mechanism": "OAUTHBEARER"}
-    assert "only with kafka.security.protocol=SASL_SSL" in rejection(settings, "a:b")
+    notices = Notices()
+    client = translate(settings, "a:b", notices)
+    assert client.oauth_callback == ""
+    (warning,) = notices.warnings
+    assert warning.startswith("these options have no effect on this sink: oauth.callback, kafka.sa")
 
 
 def test_a_token_endpoint_beside_a_function_is_rejected():

@@ -333,8 +333,8 @@ def test_a_certificate_that_cannot_be_loaded_names_its_settings(authority, tmp_p
     (tmp_path / "other.pem").write_text(key_pem(authority.issue_cert("v@example.org")))
     chain = {"ssl_certificate_location": str(tmp_path / "chain.pem")}
     expected = (
-        r"Correct schema\.registry\.ssl\.certificate\.location or schema\.registry\.ssl\.key\."
-        r"location; a key with a password needs schema\.registry\.ssl\.key\.password$"
+        r"Correct schema\.registry\.ssl\.certificate\.location, schema\.registry\.ssl\.key\."
+        r"location or schema\.registry\.ssl\.key\.password, which a key with a password needs$"
     )
     for more in (
         {"ssl_key_location": str(tmp_path / "key.pem")},

@@ -35,7 +35,7 @@ from spark_kafka_sink.schemas.avro.schema import (
     parse_schema,
 )
 from spark_kafka_sink.schemas.avro.writers import Writer
-from spark_kafka_sink.schemas.conversions import Element, MapValue
+from spark_kafka_sink.schemas.conversions import Element, MapValue, inner_path
 from spark_kafka_sink.schemas.encoded import Encoded, encode_in_parts
 
 
@@ -202,7 +202,7 @@ class _Compiler:
                 fields.append((None, self._default(field, inner)))
             else:
                 column = arrow_type.field(position)
-                inner = f"{path}.{column.name}"
+                inner = inner_path(path, column.name)
                 fields.append((position, self._field(field.type, column, inner)))
         return writers.Structs(fields)
 

@@ -178,6 +178,10 @@ class Brokers:
             if user_settings.oauth_callback:
                 settings["oauth_cb"] = partial(shared_token, user_settings)
             self._admin = AdminClient(settings, logger=_quiet)
+            if "sasl.password" in settings:  # with white space at its beginning, as in ``Client``
+                self._admin.set_sasl_credentials(
+                    settings["sasl.username"], settings["sasl.password"]
+                )
         return self._admin
 
     def close(self) -> None:

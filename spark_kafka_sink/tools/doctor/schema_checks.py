@@ -108,7 +108,10 @@ def _check_registry(client: RegistryClient, options: SerializationOptions) -> Fi
         pass
     except KafkaSinkError as error:
         if "HTTP 403" in str(error):
-            remedy = f"Nothing, if the login need not read the subject {_MISSING_SUBJECT}"
+            remedy = (
+                "Change nothing if the login may use the subjects of your topics: only doctor asks "
+                f"for {_MISSING_SUBJECT}"
+            )
             return warned(str(error), remedy, options.registry.url)
         return failed(str(error), "")
     return passed("it answers; the column topic names the subjects", options.registry.url)
@@ -122,7 +125,7 @@ def _check_subject(
     wanted = column.wanted(topic, options)
     try:
         if options.use_latest_version:
-            latest = client.latest(wanted.subject, wanted.format)  # a check
+            latest = client.latest(wanted.subject, wanted.format)
             if context.schema is not None:
                 _check_fit(latest, context.schema, column, wanted.subject)
         if options.id_location == "header":

@@ -81,6 +81,6 @@ def job_parser(prog: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="check everything but reading, with Spark and the brokers, and write nothing",
+        help="check everything, with Spark and the brokers, but read and write no rows",
     )
     return parser
