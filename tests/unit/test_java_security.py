@@ -369,7 +369,8 @@ def test_two_ways_to_tokens_are_rejected(other):
         translate({**OAUTH, **other}, "mine:make")
 
 
-@pytest.mark.parametrize("mechanism", [{}, {"sasl.mechanism": "PLAIN"}])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_a_function_for_tokens_needs_oauthbearer(mechanism):
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": mechanism}
     with pytest.raises(InvalidOption, match="an effect only with"):
-        translate(mechanism, "mine:make")
+        translate(login, "mine:make")
