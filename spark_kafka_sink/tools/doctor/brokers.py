@@ -178,10 +178,9 @@ class Brokers:
             if user_settings.oauth_callback:
                 settings["oauth_cb"] = partial(shared_token, user_settings)
             self._admin = AdminClient(settings, logger=_quiet)
-            if "sasl.password" in settings:  # with white space at its beginning, as in ``Client``
-                self._admin.set_sasl_credentials(
-                    settings["sasl.username"], settings["sasl.password"]
-                )
+            user, password = settings.get("sasl.username"), settings.get("sasl.password")
+            if user and password:  # with white space at the beginning, as in ``Client``
+                self._admin.set_sasl_credentials(user, password)
         return self._admin
 
     def close(self) -> None:
