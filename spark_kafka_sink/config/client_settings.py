@@ -295,7 +295,6 @@ _SECRETS = frozenset(
 
 # Java has no such settings. Around its own passwords, it removes white space, too (ConfigDef).
 _VERBATIM = frozenset({"sasl.oauthbearer.client.secret", "sasl.password"})
-_BLANKS = "".join(map(chr, range(ord(" ") + 1)))  # Java's String.trim
 
 
 def is_secret(name: str) -> bool:
@@ -313,7 +312,7 @@ def read_setting(name: str, text: str) -> str:
     """The value of a setting: ``text`` without the white space around it, as in Java."""
     if name in _VERBATIM:
         return read_secret(text)
-    return redact_unless_public(name, text.strip(_BLANKS if is_secret(name) else None))
+    return redact_unless_public(name, text.strip(logins.BLANKS if is_secret(name) else None))
 
 
 def translate(

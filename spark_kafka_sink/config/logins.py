@@ -271,6 +271,9 @@ def fetches_tokens(settings: Mapping[str, str]) -> bool:
 # The JAAS options are those of Kafka's own login class, as Confluent Cloud and Event Hubs document
 # it, and of Strimzi's.
 
+#: what Java's String.trim removes
+BLANKS = "".join(map(chr, range(ord(" ") + 1)))
+
 _HANDLER = "sasl.login.callback.handler.class"
 #: the package of its classes
 KAFKAS_OAUTH = "org.apache.kafka.common.security.oauthbearer"
@@ -402,9 +405,11 @@ def _add_login(
 ) -> None:
     """Add librdkafka's settings for the JAAS options that it has."""
     login: dict[str, str] = {}
-    for name, value in options.items():
+    for name, text in options.items():
         if name not in _OAUTH_OPTIONS:
             continue
+        # Java's JaasOptionsUtils does the same to the options that are Kafka's own.
+        value = text if name.startswith(_STRIMZI) else text.strip(BLANKS)
         setting = _OAUTH_OPTIONS[name]
         javas = _JAVAS_SETTINGS.get(setting)
         if javas is not None and javas in result:
@@ -418,12 +423,7 @@ def _add_login(
             raise InvalidOption(
                 f"{JAAS_OPTION}: {names} set the same thing; keep one", option=JAAS_OPTION
             )
-        if value[:1].isspace():
-            raise InvalidOption(
-                f"{JAAS_OPTION}: {name} begins with white space, which this client would remove",
-                option=JAAS_OPTION,
-            )
-        login[setting] = value if setting == _SECRET else str(value)
+        login[setting] = Secret(value) if setting == _SECRET else str(value)
     extensions = [
         f"{name.removeprefix(prefix)}={_escaped(value)}"
         for name, value in options.items()

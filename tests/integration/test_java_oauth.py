@@ -30,6 +30,10 @@ JAAS = {
         f"{LOGIN} scope='kafka read' extension_logicalCluster='lkc-1' extension_identityPoolId='p'",
         {b"logicalCluster=lkc-1", b"identityPoolId=p"},
     ),
+    "with white space": (
+        f"clientId=' {CLIENT_ID} ' clientSecret='\t{CLIENT_SECRET} ' scope=' kafka '",
+        set(),
+    ),
     "with a comma in an extension": (rf"{LOGIN} extension_team='a,b\\c d=e'", {rb"team=a,b\c d=e"}),
 }
 
