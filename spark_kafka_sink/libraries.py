@@ -153,7 +153,8 @@ def _reinstalled(name: str) -> str:
     from importlib.metadata import version
 
     with suppress(Exception):  # its metadata may be damaged, too
-        return f"{name}=={version(name)}" if version(name) else name
+        if found := version(name):
+            return f"{name}=={found}"
     return name
 
 

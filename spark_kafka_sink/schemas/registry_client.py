@@ -352,7 +352,8 @@ def _readable_pem(options: RegistryOptions) -> Iterator[dict[str, str]]:
 def _check_certificate(settings: Mapping[str, str]) -> None:
     """Raise InvalidOption for a certificate or key that the client could not load.
 
-    Its error would name neither, and it would ask for a key's password at the terminal.
+    The client's own error names no file, and without a key's password the client waits for somebody
+    to type it.
     """
     if "ssl.certificate.location" not in settings:
         return

@@ -326,7 +326,7 @@ def test_mutual_tls(authority, tls, tmp_path, line_break):
 
 
 def test_a_certificate_that_cannot_be_loaded_names_its_settings(authority, tmp_path):
-    """The client would ask for the password at the terminal, and wait."""
+    """Confluent's client itself would wait for somebody to type the password."""
     client = authority.issue_cert("u@example.org")
     (tmp_path / "chain.pem").write_text(chain_pem(client))
     (tmp_path / "key.pem").write_text(key_pem(client, KEY_PASSWORD))
