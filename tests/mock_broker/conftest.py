@@ -20,6 +20,7 @@ from spark_kafka_sink.driver import preflight
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.group_offsets import GroupClient
 from spark_kafka_sink.producer import cache as producer_cache
+from spark_kafka_sink.producer import producer as producer_module
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.columns import RecordColumns
@@ -35,6 +36,12 @@ def no_idle_clients() -> Iterator[None]:
     yield
     producer_cache.process_cache().close(5)
     close_idle_offsets()
+
+
+@pytest.fixture(autouse=True)
+def time_to_free_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Freeing a client takes milliseconds, but more than 0.8 s on a machine that stalls."""
+    monkeypatch.setattr(producer_module, "_ABORT_SECONDS", 3.0)
 
 
 @pytest.fixture

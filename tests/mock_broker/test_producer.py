@@ -39,7 +39,7 @@ from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN
 
-SLACK_SECONDS = 1.0
+SLACK_SECONDS = 5.0  # for a busy machine; what is broken waits for 10 s and more
 NOT_ENOUGH_REPLICAS = 19
 REFUSED = "127.0.0.1:1"
 
