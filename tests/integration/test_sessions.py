@@ -27,7 +27,7 @@ def expected(how):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(420)
 @pytest.mark.parametrize(
     ("kind", "how"),
     [("local-cluster[2,1,1024]", "found"), ("connect", "found"), ("connect", "registered")],
@@ -38,8 +38,8 @@ def test_batch_and_streams_arrive_in_other_sessions(bootstrap_servers, topics, t
     command = [sys.executable, str(APP), kind, bootstrap_servers, topic, str(tmp_path), how]
     with running_stub() as registry:
         command.append(registry.url)
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=260, check=False)
-    assert answer.returncode == 0, answer.stderr[-5000:]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert answer.returncode == 0, answer.stderr
     (entry,) = registry.subjects[f"{topic}-avro-value"]
     schema = fastavro.parse_schema(json.loads(entry["schema"]))
     avro = [BytesIO(record.value[5:]) for record in topics.read(f"{topic}-avro")]

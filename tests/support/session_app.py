@@ -53,7 +53,7 @@ stream = spark.readStream.format("text").load(str(words))
 def finish(writer, checkpoint):
     writer = writer.option("checkpointLocation", f"{folder}/{checkpoint}")
     query = patiently(writer.trigger(availableNow=True).start)
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(240), f"{checkpoint}: {query.status}"
     if query.exception():
         raise query.exception()
 
