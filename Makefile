@@ -25,7 +25,7 @@ TESTS ?= tests/unit tests/mock_broker
 # make test-versions VERSIONS="lowest 3.5"
 VERSIONS ?=
 
-# make chaos SECONDS=3600 SEED=7, make search SECONDS=3600 SEED=7
+# make chaos SECONDS=3600 SEED=7, make search SECONDS=3600 SEED=7, make test-stalls SEED=7
 SECONDS ?= 90
 SEED ?=
 
@@ -37,7 +37,7 @@ BEGUN_AT := $(shell date +%s)
 # Two benchmarks at once would measure each other.
 .NOTPARALLEL:
 
-.PHONY: help demo test test-slow test-unit test-integration test-busy test-versions test-sparks test-brokers test-kerberos programs search search-mutants chaos chaos-mutants bench lint format types api figures wheel \
+.PHONY: help demo test test-slow test-unit test-integration test-busy test-stalls test-versions test-sparks test-brokers test-kerberos programs search search-mutants chaos chaos-mutants bench lint format types api figures wheel \
   release-check release-notes clean setup
 
 help: ## list the targets
@@ -62,6 +62,9 @@ test-integration: setup $(ARCHIVES) ## tests with Spark and a real Kafka
 
 test-busy: setup ## run TESTS (unit, mock broker) N times (20) with every core busy
 	$(TEST_JAVA) $(BIN)/python tests/busy.py $(N) $(TESTS)
+
+test-stalls: setup ## run the tests on the mock broker while calls of librdkafka stall at random, as SEED says
+	PYTHONPATH=tests/support SEED=$(or $(SEED),$(BEGUN_AT)) $(BIN)/pytest -p stalls -n 6 tests/mock_broker
 
 test-versions: setup $(ARCHIVES) ## test the lowest versions that setup.cfg allows, the newest Python here, and each Spark; two at a time
 	$(TEST_JAVA) $(BIN)/python tests/versions.py $(VERSIONS); code=$$?; rm -rf build *.egg-info; exit $$code
