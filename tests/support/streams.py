@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from pyspark.errors import PySparkException
 
@@ -93,11 +94,11 @@ def counts(words):
 
 def patiently(start):
     """Start a query; Connect gives the worker of foreachBatch 10 s to start, however busy."""
-    for _ in range(3):
+    deadline = time.monotonic() + 120
+    while True:
         try:
             return start()
         except PySparkException as error:
-            if "Python worker failed to connect back" not in str(error):
+            late = "Python worker failed to connect back" in str(error)
+            if not late or time.monotonic() > deadline:
                 raise
-            late = error
-    raise late
