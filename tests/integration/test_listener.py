@@ -153,10 +153,11 @@ def test_the_lag_of_a_kafka_source_is_told(spark, listen, bootstrap_servers, top
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(360)
 def test_a_listener_under_connect_reads_the_servers_reports(bootstrap_servers, topics, tmp_path):
     topic = topics.create()
     command = [sys.executable, str(APP), bootstrap_servers, topic, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=340, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
     shown = json.loads(done.stdout.splitlines()[-1])
     assert shown["records"] == {"format": 3, "foreach_batch": 3}
