@@ -46,7 +46,7 @@ def test_brokers_that_keep_connections_waiting_did_not_close_them(inquirer):
         host, port = server.getsockname()
         brokers = Brokers(inquirer(kafka_bootstrap_servers=f"{host}:{port}"))
         with pytest.raises(BrokerUnavailable, match="and keep them waiting") as raised:
-            brokers.authenticate(Deadline(4))
+            brokers.authenticate(Deadline(8))
     assert raised.value.args[1] == str(Advice.CONNECTIONS_ARE_LATE)
 
 
