@@ -46,7 +46,7 @@ def check(bootstrap_servers, topics, tmp_path):
             timeout=170,
             check=False,
         )
-        assert answer.returncode == 0, answer.stderr[-5000:]
+        assert answer.returncode == 0, answer.stderr
         expected = [pyspark.__file__, py4j.__file__]
         imported = json.loads(answer.stdout.splitlines()[-1])
         assert imported == {"driver": expected, "task": expected}

@@ -87,7 +87,7 @@ def run_app(folder, master, options, topics, *shipped, seconds=0, **variables):
         timeout=840,
         check=False,
     )
-    assert ended.returncode == 0, ended.stderr[-6000:]
+    assert ended.returncode == 0, ended.stderr
     return ended.stderr
 
 

@@ -52,7 +52,10 @@ def test_a_missing_topic_is_left_to_the_tasks_if_brokers_may_create_it(options, 
     preflight.check(options())
 
 
-def test_a_slow_broker_does_not_delay_the_micro_batch_once_it_is_connected(options, cluster):
+def test_a_slow_broker_does_not_delay_the_micro_batch_once_it_is_connected(
+    options, cluster, monkeypatch
+):
+    monkeypatch.setattr(inquirer, "UNREACHABLE_SECONDS", 60.0)
     cluster.set_round_trip(0, 3_600_000)  # the controller, which gets the topic request
     started = time.monotonic()
     preflight.check(options())

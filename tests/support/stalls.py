@@ -11,7 +11,7 @@ import inspect
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -47,14 +47,8 @@ class Stalls:
 
 
 @pytest.fixture(autouse=True)
-def stalls(request: pytest.FixtureRequest) -> Iterator[None]:
+def stalls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     stalls = Stalls(f"{os.environ['SEED']} {request.node.nodeid}")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, method in inspect.getmembers(Client, inspect.isfunction):
-            if not name.startswith("__"):
-                patch.setattr(Client, name, stalls.before(method))
-        yield
-
-
-def pytest_report_header() -> str:
-    return f"stalls: SEED={os.environ['SEED']}"
+    for name, method in inspect.getmembers(Client, inspect.isfunction):
+        if not name.startswith("__"):
+            monkeypatch.setattr(Client, name, stalls.before(method))

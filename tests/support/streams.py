@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 
 from pyspark.errors import PySparkException
 
 from spark_kafka_sink import foreach_batch
+from spark_kafka_sink.deadline import Deadline
 
 FROM_DRIVER = {"send.from": "driver"}
 
@@ -94,11 +94,11 @@ def counts(words):
 
 def patiently(start):
     """Start a query; Connect gives the worker of foreachBatch 10 s to start, however busy."""
-    deadline = time.monotonic() + 120
+    deadline = Deadline(120)
     while True:
         try:
             return start()
         except PySparkException as error:
             late = "Python worker failed to connect back" in str(error)
-            if not late or time.monotonic() > deadline:
+            if not late or deadline.expired:
                 raise
