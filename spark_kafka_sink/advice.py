@@ -229,9 +229,10 @@ class Advice(Enum):
     )
     ANSWERS_ARE_LATE = (
         "The brokers did not answer within kafka.request.timeout.ms (by default 11 s here), so "
-        "requests were repeated. Brokers that throttle a client may answer that late",
+        "requests were repeated. Brokers that throttle a client (quotas) may answer that late",
         "If they are only slow, set kafka.request.timeout.ms to more than they take, such as "
-        "60000, and close.timeout.ms to more than twice as much",
+        "60000, and close.timeout.ms, and kafka.delivery.timeout.ms if it is set, to more than "
+        "twice as much",
         "`Timed out ProduceRequest in flight`",
     )
     CONNECTIONS_ARE_LATE = (

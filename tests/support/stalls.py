@@ -11,7 +11,7 @@ import inspect
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -47,8 +47,11 @@ class Stalls:
 
 
 @pytest.fixture(autouse=True)
-def stalls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def stalls(request: pytest.FixtureRequest) -> Iterator[None]:
     stalls = Stalls(f"{os.environ['SEED']} {request.node.nodeid}")
-    for name, method in inspect.getmembers(Client, inspect.isfunction):
-        if not name.startswith("__"):
-            monkeypatch.setattr(Client, name, stalls.before(method))
+    # Not the test's own: some tests undo what it has changed before their end.
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name, method in inspect.getmembers(Client, inspect.isfunction):
+            if not name.startswith("__"):
+                monkeypatch.setattr(Client, name, stalls.before(method))
+        yield

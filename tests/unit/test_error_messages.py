@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -64,7 +65,7 @@ def test_a_record_that_expired_is_reported_with_the_time_and_what_to_check():
 
 
 LATE = {
-    "b:1/1: Timed out ProduceRequest in flight (after 11002ms)": r"request\.timeout\.ms",
+    "b:1/1: Timed out ProduceRequest in flight (after 11002ms)": r"quotas.*request\.timeout\.ms",
     "b:1/1: Connection setup timed out in state SSL_HANDSHAKE (after 7s)": r"creation\.rate",
     "b:1/1: Disconnected: reset (after 0ms in state APIVERSION_QUERY)": r"connections\.per\.ip",
     "b:1/1: SSL alert number 46: alert certificate unknown": r"kafka\.ssl\.keystore",
@@ -75,14 +76,17 @@ LATE = {
 def test_whatever_waits_too_long_names_what_the_brokers_were_late_with(broker_error, text):
     report = DeliveryReport(broker_error=broker_error)
     expired = failed_delivery(2, ErrorCode.MSG_TIMED_OUT)
-    for error in (
-        error_messages.deadline_exceeded(30.0, report, None),
-        error_messages.buffer_exhausted(expired, SHARED, report),
-        error_messages.no_metadata("orders", 0, SHARED, report),
-        error_messages.delivery_failed(expired, report),
-        BrokerWait(Deadline(0.0), "an.option", "reading").error(-185, broker_error=broker_error),
-    ):
-        with pytest.raises(type(error), match=text):
+    reading = BrokerWait(Deadline(0.0), "an.option", "reading")
+    errors = [
+        ("close.timeout.ms", error_messages.deadline_exceeded(30.0, report, None)),
+        ("kafka.max.block.ms", error_messages.buffer_exhausted("orders", SHARED, report)),
+        ("kafka.max.block.ms", error_messages.no_metadata("orders", 0, SHARED, report)),
+        ("kafka.delivery.timeout.ms", error_messages.delivery_failed(expired, report)),
+        ("an.option", reading.error(-185, broker_error=broker_error)),
+    ]
+    for option, error in errors:
+        # The option first: whose time is over, before why brokers were late.
+        with pytest.raises(type(error), match=rf"{re.escape(option)}.*last broker error.*{text}"):
             raise error
 
 
