@@ -379,8 +379,11 @@ class NonBlockingProducer:
         collecting = Deadline(deadline.slice(_COLLECT_SECONDS), self._clock)
         self._engine.abort()
         self._client.purge()
-        while not self._engine.is_empty and not collecting.expired:
+        while not self._engine.is_empty:
+            # Once also after a stall: what the client has reported until then counts.
             self._engine.on_events(self._session.poll(collecting.slice(_POLL_SECONDS)))
+            if collecting.expired:
+                break
         self._engine.fail_unreported()
         self._is_freed = self._client.close(deadline)
         self._lifecycle.advance(ProducerState.CLOSED)

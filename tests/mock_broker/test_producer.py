@@ -728,6 +728,25 @@ def test_reports_that_were_read_before_a_handler_closed_still_count(new_producer
     assert p.collect_report().possibly_persisted_records == 0
 
 
+def test_reports_count_even_if_the_client_stalls_during_the_abort(
+    new_producer, records, cluster, monkeypatch
+):
+    purge, p = Client.purge, new_producer()
+    p.send(records(["v"])).result(10)  # so that the client itself accepts the next record
+    cluster.set_down(1)
+    p.send(records(["w"]))
+
+    def stall(client):
+        purge(client)
+        time.sleep(1.0)  # more than an abort waits for reports
+
+    monkeypatch.setattr(Client, "purge", stall)
+    p.close(0)
+    report = p.collect_report()
+    assert report.unsent_records == 1
+    assert report.possibly_persisted_records == 0
+
+
 def test_a_handler_that_raises_in_an_abort_keeps_no_thread_out(new_producer, records, monkeypatch):
     p = new_producer(kafka_bootstrap_servers=REFUSED)
     p._engine.sends.admit_unbounded(records(["v"]))  # the abort waits for its report
