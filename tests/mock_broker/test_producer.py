@@ -449,11 +449,11 @@ def test_records_without_metadata_fail_in_time_with_their_topic(producer, record
 
 
 def test_a_shared_budget_bounds_buffer_and_metadata_together(producer, records):
-    budget = block_budget(max_block_ms=2000, includes_metadata=True)
+    budget = block_budget(max_block_ms=4000, includes_metadata=True)
     p = producer(256 * 1024, budget, kafka_bootstrap_servers=REFUSED)
     p.send(records(["v"] * 500))
     late = pytest.raises(MetadataTimeout, match=r"kafka\.max\.block\.ms\)")
-    with ending_within(2), late:
+    with ending_within(4), late:
         p.send(records(["v"] * 1000))
 
 
