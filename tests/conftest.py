@@ -24,7 +24,7 @@ def clock() -> FakeClock:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mix the files of all folders: some mostly wait, others compute. The short ones come last."""
+    """Mix the files of all folders: some mostly wait, others compute. Unit tests come last."""
     folders: dict[Path, list[Path]] = {}
     for path in dict.fromkeys(item.path for item in items):
         folders.setdefault(path.parent, []).append(path)

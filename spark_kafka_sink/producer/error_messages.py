@@ -141,7 +141,6 @@ def rejection_reason(
     place = f"topic {topic}" + (f" partition {partition}" if partition >= 0 else "")
     # Without a producer id the client drops all records, and their own code does not say why.
     refusal = next((c for c in _NO_PRODUCER_ID if error_text(c) in broker_error), None)
-    late = ""
     if refusal is not None:
         advice = advice_on(refusal)
     elif _NO_IDEMPOTENCE in broker_error:
@@ -150,9 +149,10 @@ def rejection_reason(
         advice = Advice.TOO_LARGE_FOR_CLIENT
     elif code == ErrorCode.MSG_TIMED_OUT:
         advice = advice_on_broker_error(broker_error)
-        late = " after kafka.delivery.timeout.ms" if advice else ""  # else its own advice says so
     elif advice is None and too_large is not None and too_large.is_batch:
         advice = Advice.TOO_LARGE_FOR_TRANSACTION
+    # Only the advice on this code itself names the option.
+    late = " after kafka.delivery.timeout.ms" if advice and code == ErrorCode.MSG_TIMED_OUT else ""
     explained = explain(code, advice, late + _sizes(too_large) + _last(broker_error))
     if partition == UNASSIGNED and code == ErrorCode.MSG_SIZE_TOO_LARGE:
         explained = explained.removeprefix("Broker: ")  # no broker has seen it

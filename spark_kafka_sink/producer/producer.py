@@ -380,7 +380,7 @@ class NonBlockingProducer:
         self._engine.abort()
         self._client.purge()
         while not self._engine.is_empty:
-            # Once also after a stall: what the client has reported until then counts.
+            # At least once: after a stall, what the client has reported by then still counts.
             self._engine.on_events(self._session.poll(collecting.slice(_POLL_SECONDS)))
             if collecting.expired:
                 break

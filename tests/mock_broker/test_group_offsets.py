@@ -124,7 +124,7 @@ def test_a_user_who_may_not_see_the_group_is_told_so(cluster, settings):
 )
 @CALLS
 def test_a_rejected_request_is_an_error(cluster, offset, call, request_kind, code, advice):
-    assert offset.read(wait()) is None  # a new client asks for no topic's offset first
+    assert offset.read(wait()) is None  # the error is not for its first request
     cluster.push_errors(request_kind, [code])
     with pytest.raises(TransactionFailed, match=f"the ledger p: .*Grant this user {advice}"):
         call(offset, wait())

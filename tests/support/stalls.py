@@ -49,9 +49,9 @@ class Stalls:
 @pytest.fixture(autouse=True)
 def stalls(request: pytest.FixtureRequest) -> Iterator[None]:
     stalls = Stalls(f"{os.environ['SEED']} {request.node.nodeid}")
-    # Not the test's own: some tests undo what it has changed before their end.
-    with pytest.MonkeyPatch.context() as monkeypatch:
+    # Not the test's own monkeypatch, which some tests undo before they end.
+    with pytest.MonkeyPatch.context() as patch:
         for name, method in inspect.getmembers(Client, inspect.isfunction):
             if not name.startswith("__"):
-                monkeypatch.setattr(Client, name, stalls.before(method))
+                patch.setattr(Client, name, stalls.before(method))
         yield

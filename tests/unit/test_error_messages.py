@@ -170,7 +170,7 @@ def test_a_dead_letter_that_was_not_sent_in_time_is_not_called_rejected():
         (
             ErrorCode.MSG_TIMED_OUT,
             "Idempotent producer not supported by any of the 1 connected broker(s)",
-            "Set kafka.enable.idempotence=false, or upgrade",
+            r"kafka\.delivery\.timeout\.ms.*Set kafka.enable.idempotence=false, or upgrade",
         ),
     ],
 )
