@@ -56,8 +56,10 @@ class Place:
         )
 
     def lines(self) -> DataFrame:
-        """A stream of two micro-batches of lines of text: the column value."""
-        return stream_of(self.spark, self.folder / "lines", ["a 1", "b 2", "a 3"], ["b 4", "c 5"])
+        """A stream of two micro-batches of lines of text: the column value. Call it once."""
+        folder = self.folder / "lines"
+        folder.mkdir()  # or a second call would add files while a query lists them
+        return stream_of(self.spark, folder, ["a 1", "b 2", "a 3"], ["b 4", "c 5"])
 
 
 @dataclass(frozen=True)

@@ -447,11 +447,11 @@ def start_with_keywords(at):
 @STREAMS.row()
 def two_queries_of_one_stream(at):
     """One frame, two queries, two topics; a wait for any of them."""
+    lines = at.lines()
     queries = []
     for number, topic in enumerate([at.topic, at.second_topic]):
         queries.append(
-            at.lines()
-            .filter(f"length(value) % 2 = {number} OR value LIKE 'a%'")
+            lines.filter(f"length(value) % 2 = {number} OR value LIKE 'a%'")
             .writeStream.queryName(f"to-{number}")
             .format("kafka")
             .option("kafka.bootstrap.servers", at.servers)
