@@ -39,7 +39,7 @@ BEGUN_AT := $(shell date +%s)
 # Two benchmarks at once would measure each other.
 .NOTPARALLEL:
 
-.PHONY: help demo test test-slow test-unit test-integration test-busy test-stalls test-versions test-sparks test-brokers test-kerberos programs search search-mutants chaos chaos-mutants bench lint format types api figures wheel \
+.PHONY: help demo test test-slow test-unit test-integration test-search test-busy test-stalls test-versions test-sparks test-brokers test-kerberos programs search search-mutants chaos chaos-mutants bench lint format types api figures wheel \
   release-check release-notes clean setup
 
 help: ## list the targets
@@ -57,7 +57,10 @@ test: setup $(ARCHIVES) ## all tests but the slow ones, four files at a time: ma
 	$(PYTEST) -n 4 -m "not slow"
 
 test-slow: setup $(ARCHIVES) ## tests that start clusters, environments or kinds of sessions, and 60 s of chaos, four files at a time: most of them wait
-	$(PYTEST) -n 4 -m "slow and not other_way" tests/programs tests/chaos tests/integration tests/search
+	$(PYTEST) -n 4 -m "slow and not other_way" tests/programs tests/chaos tests/integration
+
+test-search: setup ## search more states of exactly-once, and more programs of the engine, than make test does; needs no Spark or Kafka
+	$(BIN)/pytest -n 2 --dist worksteal -m slow tests/search
 
 test-unit: setup ## unit tests, and tests on librdkafka's mock broker; no Spark or Kafka runs
 	$(BIN)/pytest tests/unit tests/mock_broker

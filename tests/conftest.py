@@ -23,6 +23,19 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mix the files of all folders: some mostly wait, others compute. Unit tests come last."""
+    folders: dict[Path, list[Path]] = {}
+    for path in dict.fromkeys(item.path for item in items):
+        folders.setdefault(path.parent, []).append(path)
+    places = {
+        path: (folder.name == "unit", number / len(paths))
+        for folder, paths in folders.items()
+        for number, path in enumerate(paths)
+    }
+    items.sort(key=lambda item: places[item.path])
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Without Python data sources, skip a test that needs the format, or has it as a parameter."""
     parameters = item.callspec.id.split("-") if hasattr(item, "callspec") else []

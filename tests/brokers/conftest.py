@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 from brokers import BROKERS, Broker
-from idle_offsets import close_idle_offsets
+from idle_clients import close_idle_clients
 from local_session import session_builder
 from pyspark.sql import SparkSession
 from topics import Topics
-
-from spark_kafka_sink.producer.cache import process_cache
 
 
 @pytest.fixture(scope="session", params=BROKERS, ids=lambda kind: kind.name)
@@ -28,8 +26,7 @@ def topics(broker: Broker) -> Iterator[Topics]:
     topics = Topics(broker.bootstrap_servers)
     yield topics
     topics.close()
-    process_cache().close(5)
-    close_idle_offsets()
+    close_idle_clients()
 
 
 @pytest.fixture(scope="session")

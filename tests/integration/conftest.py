@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from exactly_once_sink import SETTINGS, Sink
-from idle_offsets import close_idle_offsets
+from idle_clients import close_idle_clients
 from kafka_proxy import KafkaProxy, proxied_kafka
 from local_cluster import LocalCluster
 from pyspark import java_gateway
@@ -25,10 +25,9 @@ from spark_kafka_sink.tools.local_registry import LocalRegistry
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_idle_readers() -> Iterator[None]:
-    """Close readers of the ledger, which would keep looking for the module's Kafka."""
+def no_idle_clients() -> Iterator[None]:
     yield
-    close_idle_offsets()
+    close_idle_clients()
 
 
 @pytest.fixture(scope="session")

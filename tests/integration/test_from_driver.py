@@ -28,7 +28,6 @@ from spark_kafka_sink.errors import (
     LedgerAhead,
     MicroBatchTooLarge,
 )
-from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark import foreach_batch as spark_function
 from spark_kafka_sink.spark import private_api
 
@@ -59,13 +58,6 @@ class Target:
     def values(self):
         """Once no transaction is open."""
         return sorted(value.decode() for value in self.topics.read_committed(self.topic))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_idle_producers():
-    """Close those of this process, which would look for the module's Kafka after its end."""
-    yield
-    process_cache().close(5)
 
 
 @pytest.fixture

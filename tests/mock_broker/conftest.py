@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from idle_offsets import close_idle_offsets
+from idle_clients import close_idle_clients
 from mock_cluster import MockCluster
 from resolver import Resolver
 
@@ -19,7 +19,6 @@ from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
 from spark_kafka_sink.driver import preflight
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.group_offsets import GroupClient
-from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.producer import producer as producer_module
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.arrow import split_by_topic
@@ -32,10 +31,8 @@ DEFAULT_BUDGET = BlockBudget(60_000, True, 60_000)
 
 @pytest.fixture(autouse=True)
 def no_idle_clients() -> Iterator[None]:
-    """Close clients that a test left open; they would keep looking for its mock broker."""
     yield
-    producer_cache.process_cache().close(5)
-    close_idle_offsets()
+    close_idle_clients()
 
 
 @pytest.fixture(autouse=True)

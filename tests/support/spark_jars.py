@@ -92,6 +92,8 @@ def session_with_sparks_own_sink(name: str) -> Iterator[SparkSession]:
         .config("spark.jars", f"{kafka_jars()},{avro_jar()}")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
+        # Its producers stay: tests read how many records each one has sent.
+        .config("spark.kafka.producer.cache.timeout", "1h")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

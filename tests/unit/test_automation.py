@@ -48,6 +48,7 @@ def test_the_workflow_runs_every_check():
         "types",
         "test",
         "test-slow",
+        "test-search",
         "test-sparks",
         "test-versions",
         "release-check",
