@@ -41,7 +41,7 @@ def budget(metadata_ms):
 
 
 def test_rows_are_delivered_when_metadata_comes_within_its_budget(save, proxy, proxied):
-    topic, options = proxied.create(), budget(metadata_ms=5_000)
+    topic, options = proxied.create(), budget(metadata_ms=15_000)
     save(topic, **options)  # warms Spark, not the next producer
     proxy.metadata_delay_seconds = WHOLE_FETCH_SECONDS / ANSWERS
     save(topic, **options)
@@ -52,7 +52,7 @@ def test_rows_are_delivered_when_metadata_comes_within_its_budget(save, proxy, p
 
 def test_rows_fail_after_the_budget_when_metadata_takes_longer(save, proxy, proxied):
     topic, options = proxied.create(), budget(metadata_ms=1_000)
-    save(topic, **options)
+    save(topic, **budget(metadata_ms=60_000))
     proxy.metadata_delay_seconds = WHOLE_FETCH_SECONDS / ANSWERS
     named = r"\(kafka\.max\.block\.metadata\.ms\)"
     failure = rf"MetadataTimeout: no metadata for topic {topic} within 1 s {named}"

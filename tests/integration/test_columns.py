@@ -18,6 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from streams import write_by_foreach_batch, write_by_format
 
 from spark_kafka_sink import foreach_batch
+from spark_kafka_sink.driver import record_times
 from spark_kafka_sink.driver.options import read_options
 from spark_kafka_sink.errors import InvalidRecord, InvalidSchema
 from spark_kafka_sink.report.delivery_report import DeliveryReport
@@ -158,6 +159,7 @@ def test_what_the_error_about_a_timestamp_advises_makes_it_the_time_of_sending(
         "FROM VALUES (0), (-86400000), (1) AS times (ms)"
     )
     options = {"topic": topic, "timestamp.column": "at ms"}
+    before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         with pytest.raises(
@@ -168,7 +170,7 @@ def test_what_the_error_about_a_timestamp_advises_makes_it_the_time_of_sending(
         repaired = rows.selectExpr("value", f"{advised} AS `at ms`")
         write(repaired, bootstrap_servers, **options)
     finally:
-        spark.conf.unset("spark.sql.session.timeZone")
+        spark.conf.set("spark.sql.session.timeZone", before)
     now_ms = datetime.now(timezone.utc).timestamp() * 1000
     ages = {r.value: now_ms - r.timestamp_ms for r in topics.read(topic)}
     assert ages.pop(b"1") == pytest.approx(now_ms, abs=2)
@@ -199,6 +201,12 @@ def test_a_column_timestamp_is_ignored_as_by_sparks(spark, write, bootstrap_serv
 WEEK_MS = 7 * 86_400_000
 
 
+@pytest.fixture
+def patient_driver(monkeypatch):
+    """Without it, topics whose settings come late, as on a busy machine, are not warned of."""
+    monkeypatch.setattr(record_times, "CONFIGURATION_SECONDS", 60.0)
+
+
 def warnings_of_old_records(caplog):
     return [entry.getMessage() for entry in caplog.records if "oldest record" in entry.getMessage()]
 
@@ -212,7 +220,7 @@ def warnings_of_old_records(caplog):
     ],
 )
 def test_a_record_older_than_the_retention_is_named_before_it_is_gone(
-    spark, bootstrap_servers, topics, caplog, config, age_ms, is_named
+    spark, bootstrap_servers, topics, caplog, patient_driver, config, age_ms, is_named
 ):
     topic = topics.create(1, config)
     at_ms = int(datetime.now(timezone.utc).timestamp() * 1000) - age_ms
@@ -237,7 +245,7 @@ def test_a_record_older_than_the_retention_is_named_before_it_is_gone(
         assert f"retention.ms={WEEK_MS} (7 days)" in sentence
 
 
-def test_the_format_names_an_old_record_when_it_commits(bootstrap_servers, topics):
+def test_the_format_names_an_old_record_when_it_commits(bootstrap_servers, topics, patient_driver):
     """Spark commits in a process of its own, where the driver's check was not made."""
     pytest.importorskip("pyspark.sql.datasource")
     from spark_kafka_sink.spark.writer import KafkaBatchWriter, KafkaCommitMessage
@@ -250,7 +258,9 @@ def test_the_format_names_an_old_record_when_it_commits(bootstrap_servers, topic
         writer.commit([message])
 
 
-def test_a_topic_that_replaces_timestamps_is_named_before_writing(spark, bootstrap_servers, topics):
+def test_a_topic_that_replaces_timestamps_is_named_before_writing(
+    spark, bootstrap_servers, topics, patient_driver
+):
     topic = topics.create(1, {"message.timestamp.type": "LogAppendTime"})
     rows = spark.sql("SELECT 'v' AS value, timestamp'2020-01-01' AS at")
     options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic}

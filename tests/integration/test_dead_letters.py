@@ -457,7 +457,7 @@ def test_a_dead_letter_that_is_rejected_fails_the_task(own_topics, options):
 
 
 def test_a_missing_topic_for_dead_letters_fails_the_task(own_topics, options):
-    settings = options | {"dead.letter.topic": "missing", "kafka.max.block.ms": "1000"}
+    settings = options | {"dead.letter.topic": "missing", "kafka.max.block.ms": "3000"}
     batch = pa.record_batch({"value": ["v"], "topic": pa.array([None], pa.string())})
     with pytest.raises(TopicUnavailable, match="topic missing"):
         write_partition([batch], parse(settings))

@@ -116,14 +116,14 @@ def test_a_zombie_that_takes_over_in_between_makes_the_other_attempt_fail(sink):
 # librdkafka itself does not look at the time while it waits for the answer about the offset.
 @pytest.mark.parametrize("point", ["flushed", "committing"])
 def test_a_coordinator_that_is_away_beyond_the_deadline(kafka, sink, point):
-    task = Process(sink, 0, 0, ["0-a", "0-b"], point, close_timeout_ms="1500")
+    task = Process(sink, 0, 0, ["0-a", "0-b"], point, close_timeout_ms="3000")
     with suspended(kafka.pids[0]):
         started = time.monotonic()
         said = task.go_on()
         took = time.monotonic() - started
     assert said.startswith("DeadlineExceeded: micro-batch 0, partition 0: committing: ")
-    assert "(close.timeout.ms, 1.5 s)" in said
-    assert took < 1.5 + CLOSE_SECONDS
+    assert "(close.timeout.ms, 3 s)" in said
+    assert took < 3 + CLOSE_SECONDS
     # Nobody knows whether it was committed, but the ledger does.
     assert sink.write_batch(0) == sink.committed()
 
@@ -221,12 +221,12 @@ def test_other_rows_on_a_replay(sink):
 
 
 def test_a_task_that_keeps_its_transaction_open_for_too_long(sink):
-    task = Process(sink, 0, 0, ["0-a", "0-b"], "flushed", kafka_transaction_timeout_ms="1000")
+    task = Process(sink, 0, 0, ["0-a", "0-b"], "flushed", kafka_transaction_timeout_ms="3000")
     # Until the brokers have aborted it.
     assert sink.committed() == []
     said = task.go_on()
     assert said.startswith("TransactionTimeout: the transaction ")
-    assert "kafka.transaction.timeout.ms=1000" in said
+    assert "kafka.transaction.timeout.ms=3000" in said
     assert sink.write_batch(0) == sink.committed()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams import direct
+from streams import direct, patiently
 from waiting import wait_until
 
 from spark_kafka_sink.deadline import Deadline
@@ -49,7 +49,7 @@ class LongMicroBatch:
         rows = rows.selectExpr(f"concat(value, if({condition}, {effect}, '')) as value")
         writer = rows.writeStream.option("checkpointLocation", str(self._folder))
         writer = direct(writer, self._way, self.options)
-        return writer.start()
+        return patiently(writer.start)
 
     def complete(self):
         """Start the query without any effect, until the micro-batch is complete."""
