@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import Counter
 
@@ -81,7 +82,7 @@ def test_a_refused_port_fails_every_first_micro_batch_in_seconds(spark, tmp_path
         sink = foreach_batch({"kafka.bootstrap.servers": NOBODY, "topic": "t"})
         started = time.monotonic()
         message = fail(words.writeStream.foreachBatch(sink), tmp_path)
-        assert f"BrokerUnavailable: no broker answered at {NOBODY} within 3" in message
+        assert re.search(rf"BrokerUnavailable: no broker answered at {NOBODY} within \d", message)
         assert time.monotonic() - started < 3 + SPARK_SECONDS
     assert list(folder.iterdir()) == []
 

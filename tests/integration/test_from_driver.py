@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections import Counter
@@ -242,7 +243,7 @@ def test_an_unreachable_broker_fails_in_seconds(spark, target, tmp_path):
     words = stream_of(spark, tmp_path / "in", ["a"])
     sink = target.sink(kafka_bootstrap_servers="127.0.0.1:1")
     error, seconds = fail(words, sink, tmp_path)
-    assert "BrokerUnavailable: no broker answered at 127.0.0.1:1 within 3" in error
+    assert re.search(r"BrokerUnavailable: no broker answered at 127\.0\.0\.1:1 within \d", error)
     assert seconds < 3 + SPARK_SECONDS
     with pytest.raises(BrokerUnavailable):
         sink(spark.sql("SELECT 'v' AS value"), None)
@@ -255,15 +256,15 @@ def test_a_suspended_broker_fails_the_query_in_time_and_nothing_is_sent_later(
     spark, kafka, target, tmp_path, guarantee
 ):
     options = target.once if guarantee == "exactly-once" else target.options
-    options = options | {"close.timeout.ms": "1500", "kafka.max.block.ms": "1500"}
+    short = options | {"close.timeout.ms": "3000", "kafka.max.block.ms": "3000"}
     words = stream_of(spark, tmp_path / "in", ["a"])
-    sink = target.sink(options)
+    sink = target.sink(short)
     run(words.writeStream.foreachBatch(sink), tmp_path)
     words = stream_of(spark, tmp_path / "in", ["b"] * 1000)
     with suspended(kafka.pids[0]):
         error, seconds = fail(words, sink, tmp_path)
     assert "spark_kafka_sink.errors.DeadlineExceeded: " in error.partition("\n")[0]
-    assert seconds < 1.5 + SPARK_SECONDS
+    assert seconds < 3 + SPARK_SECONDS
     run(words.writeStream.foreachBatch(target.sink(options)), tmp_path)
     possibly = sum(r.possibly_persisted_records for r in target.reports)
     values = Counter(target.values())
@@ -313,6 +314,11 @@ def test_spark_passes_at_most_one_row_more_than_a_micro_batch_may_have(spark, ta
 # --- stops ----------------------------------------------------------------------------------------
 
 
+def has_sender():
+    """Whether a thread of this process sends a micro-batch."""
+    return "sender" in {thread.name for thread in threading.enumerate()}
+
+
 def stop(query, seconds):
     started = time.monotonic()
     query.stop()
@@ -332,14 +338,15 @@ def test_a_query_that_waits_for_a_suspended_broker_is_stopped(
     try:
         wait_until(lambda: query.recentProgress or query.exception())
         with suspended(kafka.pids[0]):
-            while (done := len(query.recentProgress)) != (
-                time.sleep(1.5) or len(query.recentProgress)
-            ):
-                pass
-            assert done
+
+            def is_waiting():
+                done = len(query.recentProgress)
+                time.sleep(1.5)
+                return done == len(query.recentProgress) and has_sender()
+
+            wait_until(is_waiting)
             stop(query, seconds)
-            # It could disturb the next run.
-            wait_until(lambda: "sender" not in {x.name for x in threading.enumerate()}, 10)
+            wait_until(lambda: not has_sender(), 10)  # it could disturb the next run
     finally:
         query.stop()
     assert uncaught == []

@@ -173,8 +173,10 @@ def test_a_failed_query_is_started_again_and_unhealthy_until_it_succeeds(start, 
         503,
         "words has failed",
     )
-    file.write_text(good)
-    os.utime(file, (1, 1))
+    repaired = tmp_path / "repaired.txt"
+    repaired.write_text(good)
+    os.utime(repaired, (1, 1))
+    repaired.rename(file)
     code, lines, said = finished(job, tmp_path)
     assert code == 0, said
     assert "the query failed: " in said

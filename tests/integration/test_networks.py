@@ -126,7 +126,7 @@ def test_an_exactly_once_task_survives_silence_of_all_connections(proxy, proxied
 
 def test_silence_beyond_the_deadline_fails_only_this_task_and_by_name(proxy, proxied, options):
     sink_options = parse(options | SHORT | {"close.timeout.ms": "2000"})
-    write_partition(batches("before"), sink_options)
+    write_partition(batches("before"), parse(options | SHORT))
     with proxy.silent(), pytest.raises(DeadlineExceeded, match=r"close\.timeout\.ms"):
         write_partition(batches("meanwhile"), sink_options)
     write_partition(batches("after"), parse(options))

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from local_cluster import LocalCluster
 from pyspark.sql import functions as f
+from waiting import wait_until
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.local_servers.processes import send_signal
@@ -151,12 +152,19 @@ def test_leaders_that_move_take_the_records_along(kafka, write, topics, topic, c
     assert crossed() == 0
 
 
-def test_a_leader_that_moves_mid_stream_loses_no_record_and_fails_no_task(spark, kafka, topics):
+def test_a_leader_that_moves_mid_stream_loses_no_record_and_fails_no_task(
+    spark, kafka, topics, tmp_path
+):
     """Spark runs every task only once here, so that a failed attempt would fail the query."""
 
-    def slowly(batches):  # so that the stream lasts some seconds
-        for batch in batches:
+    moved = tmp_path / "moved"
+
+    def slowly(batches):
+        """So that the stream has begun when the leader moves, and goes on afterwards."""
+        for number, batch in enumerate(batches):
             time.sleep(0.05)
+            while number == 25 and not moved.exists():
+                time.sleep(0.05)
             yield batch
 
     topic = topics.create(partitions=6, replicas=3)
@@ -170,6 +178,10 @@ def test_a_leader_that_moves_mid_stream_loses_no_record_and_fails_no_task(spark,
         topics.wait_for_rows(topic)
         leader = topics.leaders(topic)[0]
         send_signal(kafka.pids[leader - 1], signal.SIGTERM)
+        try:
+            wait_until(lambda: topics.leaders(topic)[0] not in (leader, -1), 60)
+        finally:
+            moved.touch()
         return leader
 
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
