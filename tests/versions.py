@@ -140,7 +140,9 @@ def fetch_spark(minor: str) -> str:
     environment = str(cache_folder() / f"pyspark-{minor}")
     run([sys.executable, "-m", "venv", "--without-pip", environment])
     install = [sys.executable, "-m", "pip", "--python", environment, "install", "--quiet"]
-    run([*install, "--upgrade", f"pyspark=={minor}.*", "pandas"])
+    # Most of its modules are not imported, and its wheel, which pip builds, is needed once.
+    fast = ["--no-compile", "--config-settings=--build-option=--compression=stored"]
+    run([*install, *fast, "--upgrade", f"pyspark=={minor}.*", "pandas"])
     return sysconfig.get_path("purelib", vars={"base": environment})
 
 
