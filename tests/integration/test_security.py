@@ -525,9 +525,7 @@ def test_a_right_that_is_taken_away_ends_the_stream(spark, store, sasl_ssl, topi
         query.processAllAvailable()
         sasl_ssl.acls.take_away("bob", topic, AclOperation.WRITE)
         started = time.monotonic()
-        # Spark would read a file that is not yet written as an empty one.
-        (tmp_path / "after.txt").write_text("after")
-        (tmp_path / "after.txt").rename(tmp_path / "in" / "after.txt")
+        streams.stream_of(spark, tmp_path / "in", ["after"])
         said = failure(lambda: query.awaitTermination(60))
     finally:
         query.stop()

@@ -13,13 +13,14 @@ FROM_DRIVER = {"send.from": "driver"}
 
 
 def stream_of(spark, folder, *batches):
-    """A streaming DataFrame with a micro-batch for each list of words."""
+    """A streaming DataFrame with a micro-batch for each list of words; a query may run already."""
     folder.mkdir(exist_ok=True)
     for words in batches:
         number = len(list(folder.iterdir()))
-        path = folder / f"{number:03}.txt"
-        path.write_text("\n".join(words))
-        os.utime(path, (number, number))  # Spark takes the oldest file first
+        part = folder / ".part"  # not seen by Spark, which reads a file once, however much it has
+        part.write_text("\n".join(words))
+        os.utime(part, (number, number))  # Spark takes the oldest file first
+        part.rename(folder / f"{number:03}.txt")
     reader = spark.readStream.format("text").option("maxFilesPerTrigger", 1)
     return reader.load(str(folder))
 
